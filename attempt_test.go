@@ -539,19 +539,6 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 	})
 }
 
-// Bodies that fail or panic in Close or Read.
-func TestBadBodies(t *testing.T) {
-	bubble.Run(t, "Read fails", func(t *testing.T) {
-		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
-		tr := &resilienthttp.Transport{Base: s.Transport()}
-		req := newRequest(t, "PUT", s.URL, "")
-		req.Body, req.ContentLength = errorBody{}, 7
-		_, err := tr.RoundTrip(req)
-		require.ErrorIs(t, err, errReset)
-		require.ErrorIs(t, err, resilienthttp.ErrNotReplayable)
-	})
-}
-
 // §4.8, §4.9: over sockets, a failure before the response is retried if the request may be
 // repeated. A failure after it is an error of the body.
 func TestBrokenConnections(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -362,8 +361,6 @@ func tokens(n int) *resilienthttp.Budget {
 }
 
 // quiet is a log without output.
-func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
-
 // serveRaw serves each connection of a listener with f, which need not close it.
 // The listener, and what is left of the connections, ends with the test.
 func serveRaw(tb testing.TB, l net.Listener, f func(net.Conn)) {

@@ -194,19 +194,14 @@ func TestBadPolicies(t *testing.T) {
 		took     time.Duration
 	}{
 		{"all negative", resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: -1, ReadTimeout: -1, MaxRetryAfter: -1}, []step{status(503)}, 0, 1, 503, 0},
-		{"all as negative as can be", resilienthttp.Policy{MaxAttempts: math.MinInt, AttemptTimeout: math.MinInt64, ReadTimeout: math.MinInt64, MaxRetryAfter: math.MinInt64}, []step{status(503)}, 0, 1, 503, 0},
 		{"all huge", resilienthttp.Policy{MaxAttempts: math.MaxInt, AttemptTimeout: huge, ReadTimeout: huge, MaxRetryAfter: huge, Backoff: resilienthttp.Constant(time.Second)}, []step{status(503), status(200)}, 0, 2, 200, time.Second},
 		{"all huge, with a deadline", resilienthttp.Policy{AttemptTimeout: huge, ReadTimeout: huge, MaxRetryAfter: huge, Backoff: resilienthttp.Constant(huge)}, []step{status(503)}, time.Minute, 1, 503, 0},
 		{"a million attempts are a hundred", resilienthttp.Policy{MaxAttempts: 1_000_000, Backoff: resilienthttp.Constant(0)}, []step{status(503)}, 0, 100, 503, 0},
-		{"a hundred attempts", resilienthttp.Policy{MaxAttempts: 100, Backoff: resilienthttp.Constant(0)}, []step{status(503)}, 0, 100, 503, 0},
-		{"one attempt", resilienthttp.Policy{MaxAttempts: 1}, []step{status(503)}, 0, 1, 503, 0},
 		{"Backoff says a negative wait", resilienthttp.Policy{Backoff: func(int, time.Duration) time.Duration { return math.MinInt64 }}, []step{status(503)}, 0, 6, 503, 0},
 		{"Backoff says a huge wait", resilienthttp.Policy{Backoff: func(int, time.Duration) time.Duration { return huge }}, []step{status(503), status(200)}, 0, 2, 200, year},
 		{"Backoff and server both say huge waits", resilienthttp.Policy{MaxRetryAfter: -1, Backoff: func(int, time.Duration) time.Duration { return huge }}, []step{status(503, "Retry-After", "99999999999999999999"), status(200)}, 0, 2, 200, 2 * year},
 		{"Backoff says a huge wait, with a deadline", resilienthttp.Policy{Backoff: func(int, time.Duration) time.Duration { return huge }}, []step{status(503)}, time.Hour, 1, 503, 0},
-		{"a nanosecond for all", resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1, Backoff: resilienthttp.Constant(1)}, []step{status(503), status(200)}, 0, 2, 200, 1},
 		{"Classify says nonsense", resilienthttp.Policy{Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return 99 }, Backoff: resilienthttp.Constant(0)}, []step{status(503)}, 0, 6, 503, 0},
-		{"Classify says negative nonsense", resilienthttp.Policy{Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return -1 }}, []step{status(404)}, 0, 1, 404, 0},
 		{"Classify calls all of them transient", resilienthttp.Policy{Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient }, Backoff: resilienthttp.Constant(0)}, []step{status(200)}, 0, 6, 200, 0},
 		{"Classify calls all of them a success", resilienthttp.Policy{Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictSuccess }}, []step{status(500)}, 0, 1, 500, 0},
 	}

@@ -269,20 +269,6 @@ func TestClientTimeout(t *testing.T) {
 		requireTimeout(t, err)
 		require.NoError(t, resp.Body.Close())
 	})
-	bubble.Run(t, "with Request.Cancel, in the backoff", func(t *testing.T) {
-		base := script(status(503))
-		client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: base, Policy: every(time.Minute)}}
-		req := get(t)
-		cancel := make(chan struct{})
-		req.Cancel = cancel
-		time.AfterFunc(time.Second, func() { close(cancel) })
-		start := time.Now()
-		_, err := client.Do(req)
-		require.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, err, context.Canceled)
-		require.Len(t, asError(t, err).Attempts, 1)
-		base.requireBalance(t)
-	})
 }
 
 // requireTimeout requires the usual checks for timeouts of net, net/http and os.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
-	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // §4.25, L5: with the default AttemptTimeout: which requests get a copy at what time, which copy
@@ -406,65 +405,6 @@ func TestHedgedCopiesShareNothing(t *testing.T) {
 		readAll(t, roundTrip(t, tr, req))
 		before.requireUnchanged(t)
 	})
-}
-
-// §4.25: over net/http, a response after 40 s without a deadline costs a GET two requests at
-// most, and a POST one. An upload of 40 s that makes progress is one request, with any attempt
-// timeout.
-func TestSlowAttempt_overHTTP(t *testing.T) {
-	for protocol, options := range protocols {
-		for method, calls := range map[string]int64{http.MethodGet: 2, http.MethodPost: 1} {
-			bubble.Run(t, protocol+" "+method, func(t *testing.T) {
-				var served atomic.Int64
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					served.Add(1)
-					_, _ = io.Copy(io.Discard, r.Body)
-					select {
-					case <-time.After(40 * time.Second):
-						_, _ = io.WriteString(w, "late")
-					case <-r.Context().Done():
-					}
-				}), options...)
-				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
-				defer client.CloseIdleConnections()
-				start := time.Now()
-				resp, err := client.Do(newRequest(t, method, s.URL, strings.Repeat("x", 4*int(calls%2))))
-				require.NoError(t, err)
-				require.Equal(t, "late", readAll(t, resp))
-				require.Equal(t, 40*time.Second, time.Since(start))
-				require.Equal(t, calls, served.Load())
-			})
-		}
-		bubble.Run(t, protocol+" upload", func(t *testing.T) {
-			var served, size atomic.Int64
-			s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				served.Add(1)
-				buf := make([]byte, 64<<10)
-				for { // about 40 s for all of it
-					n, err := io.ReadFull(r.Body, buf)
-					if size.Add(int64(n)); err != nil {
-						return
-					}
-					time.Sleep(time.Second)
-				}
-			}), options...)
-			client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 buffers a megabyte
-			defer client.CloseIdleConnections()
-			for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
-				served.Store(0)
-				size.Store(0)
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, body)
-				require.NoError(t, err)
-				start := time.Now()
-				resp, err := client.Do(req)
-				require.NoError(t, err)
-				readAll(t, resp)
-				require.Greater(t, time.Since(start), 35*time.Second)
-				require.EqualValues(t, 1, served.Load())
-				require.EqualValues(t, 40<<16, size.Load())
-			}
-		})
-	}
 }
 
 // §4.24: the time of a copy with a Base that panics counts as that of any other.

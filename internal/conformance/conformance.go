@@ -297,6 +297,6 @@ func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	req, _ := request(t, context.Background(), "")
 	resp := send(t, rt, req)
 	finish(t, resp, "answer")
-	resp = send(t, rt, resp.Request) // its context must not have ended with the first call
+	resp = send(t, rt, resp.Request) //nolint:bodyclose // finish closes it; its context must not have ended with the first call
 	finish(t, resp, "answer")
 }

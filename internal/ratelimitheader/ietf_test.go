@@ -15,20 +15,6 @@ func TestIETFCurrentDraft(t *testing.T) {
 			want:   dimensions(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
 		},
 		{
-			name:   "no policy",
-			header: header("RateLimit", `"problemPolicy";r=0;t=10`),
-			want:   dimensions(Dimension{Name: "problemPolicy", Reset: 10 * time.Second}),
-		},
-		{
-			name: "several policies",
-			header: header("RateLimit-Policy", `"burst";q=100;w=60,"daily";q=1000;w=86400`,
-				"RateLimit", `"burst";r=99;t=40, "daily";r=3;t=3600`),
-			want: dimensions(
-				Dimension{Name: "burst", Limit: 100, Remaining: 99, Reset: 40 * time.Second, Window: time.Minute},
-				Dimension{Name: "daily", Limit: 1000, Remaining: 3, Reset: time.Hour, Window: 24 * time.Hour},
-			),
-		},
-		{
 			name:   "a malformed member leaves the others of its line",
 			header: header("RateLimit", `"daily";r=3;t=3600, 5 6;r=1;t=1, (a b);r=1;t=1, @1;r=1;t=1, "burst`),
 			want:   dimensions(Dimension{Name: "daily", Remaining: 3, Reset: time.Hour}),
@@ -57,20 +43,15 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{name: "no t: nothing to wait for", header: header("RateLimit", `"default";r=999`)},
 		{name: "t is zero", header: header("RateLimit", `"default";r=9;t=0`)},
 		{name: "t is negative", header: header("RateLimit", `"default";r=9;t=-5`)},
-		{name: "t is a string", header: header("RateLimit", `"default";r=9;t="5"`)},
 		{name: "no r", header: header("RateLimit", `"default";t=5`)},
 		{name: "r is negative", header: header("RateLimit", `"default";r=-1;t=5`)},
-		{name: "r is a token", header: header("RateLimit", `"default";r=unknown;t=5`)},
 		{name: "no name", header: header("RateLimit", `;r=1;t=5`)},
-		{name: "number for a name", header: header("RateLimit", `100;r=1;t=5`)},
-		{name: "inner list for a name", header: header("RateLimit", `("a" b;c=1 3);r=1;t=5`)},
 		{
 			name:   "commas without a member",
 			header: header("RateLimit", `,"p";r=1;t=5,`),
 			want:   dimensions(Dimension{Name: "p", Remaining: 1, Reset: 5 * time.Second}),
 		},
 		{name: "blank before the semicolon", header: header("RateLimit", `"p" ;r=1;t=5`)},
-		{name: "empty", header: header("RateLimit", "")},
 		{name: "policy alone", header: header("RateLimit-Policy", `"p";q=100;w=60`)},
 		{
 			name:   "huge values",
@@ -106,11 +87,6 @@ func TestIETFCurrentDraft(t *testing.T) {
 				Dimension{Name: "d tokens", Remaining: 5, Reset: time.Second, Costed: true},
 				Dimension{Name: "endpoint", Remaining: 6, Reset: time.Second},
 			),
-		},
-		{
-			name:   "partition key names the bucket",
-			header: header("RateLimit", `"default";r=300000000;t=60;pk=:QXBwLTk5OQ==:`),
-			want:   State{Bucket: "QXBwLTk5OQ==", Dimensions: []Dimension{{Name: "default", Remaining: 300000000, Reset: time.Minute}}},
 		},
 		{
 			name:   "two partition keys: both name the bucket",
@@ -168,11 +144,6 @@ func TestIETFOpenChange(t *testing.T) {
 			want:   dimensions(Dimension{Name: "burst", Limit: 100, Remaining: 80, Reset: 45 * time.Second, Window: time.Minute}),
 		},
 		{
-			name:   "no policy: the window is unknown",
-			header: header("RateLimit", `"burst";w=45;a=80`),
-			want:   dimensions(Dimension{Name: "burst", Remaining: 80, Reset: 45 * time.Second}),
-		},
-		{
 			name: "several policies and a partition key",
 			header: header("RateLimit-Policy", `"burst";q=100;w=60, "daily";q=1000;w=86400`,
 				"RateLimit", `"burst";a=0;w=40;pk=:YQ==:, "daily";a=3;w=3600;pk=:YQ==:`),
@@ -199,8 +170,6 @@ func TestIETFOpenChange(t *testing.T) {
 			header: header("RateLimit", `"p";a=9`, "RateLimit-Policy", `"p";q=100;w=60`),
 		},
 		{name: "w is zero: nothing to wait for", header: header("RateLimit", `"p";a=9;w=0`)},
-		{name: "w is malformed", header: header("RateLimit", `"p";a=9;w=x`)},
-		{name: "a is negative", header: header("RateLimit", `"p";a=-1;w=5`)},
 		{
 			name:   "a cost of several units: requests in flight cannot be counted",
 			header: header("RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", `"p";a=80;w=45;c=5`),
@@ -220,11 +189,6 @@ func TestIETFOldDrafts(t *testing.T) {
 			name:   "-07: dictionary",
 			header: header("RateLimit", "limit=100, remaining=50, reset=30"),
 			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
-		},
-		{
-			name:   "-07: with policy",
-			header: header("RateLimit", "limit=100, remaining=50, reset=5", "RateLimit-Policy", "100;w=10"),
-			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 5 * time.Second, Window: 10 * time.Second}),
 		},
 		{
 			name:   "-07: the policy of the limit, among several",
@@ -253,9 +217,6 @@ func TestIETFOldDrafts(t *testing.T) {
 		},
 		{name: "-07: remaining is optional", header: header("RateLimit", "limit=10, reset=1")},
 		{name: "-07: no reset", header: header("RateLimit", "limit=10, remaining=1")},
-		{name: "-07: reset is a string", header: header("RateLimit", `limit=10, remaining=1, reset="1"`)},
-		{name: "-07: negative", header: header("RateLimit", "limit=10, remaining=-1, reset=1")},
-		{name: "-07: malformed", header: header("RateLimit", "limit=10, remaining=1, reset=1 2")},
 		{name: "-07: other keys", header: header("RateLimit", "limits=10, left=1, until=1")},
 		{
 			name:   "three fields",

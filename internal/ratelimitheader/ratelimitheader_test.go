@@ -98,14 +98,10 @@ func TestParse_ignoresCachedResponses(t *testing.T) {
 		{"no Age", nil, true},
 		{"zero", []string{"0"}, true},
 		{"one", []string{"1"}, false},
-		{"huge", []string{strings.Repeat("9", 400)}, false},
 		{"fraction", []string{"0.5"}, false},
-		{"blanks", []string{" 1 "}, false},
 		{"list, first counts", []string{"0, 7"}, true},
-		{"list, first counts, positive", []string{"7, 0"}, false},
 		{"lines, first counts", []string{"7", "0"}, false},
 		{"negative is invalid", []string{"-1"}, true},
-		{"malformed", []string{"old"}, true},
 		{"malformed, then positive", []string{"old", "7"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -258,7 +254,6 @@ func TestParse_mergesDialects(t *testing.T) {
 	}
 	first := Dimension{Limit: 10, Remaining: 9, Reset: 30 * s}
 	run(t, []test{
-		{name: "the same", header: header(both("10", "9", "30")...), want: dimensions(first)},
 		{name: "the same, rounded", header: header(both("10", "9", "31")...), want: dimensions(first)},
 		{name: "another limit", header: header(both("20", "9", "30")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 20, Remaining: 9, Reset: 30 * s})},
 		{name: "another remainder", header: header(both("10", "8", "30")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 8, Reset: 30 * s})},
@@ -376,14 +371,12 @@ func TestParse_limitsLinesAndBytes(t *testing.T) {
 	run(t, []test{
 		{name: "a valid line after malformed ones", header: header(field("RateLimit", maxLines-1, quota("a"))...), want: dimensions(named("a"))},
 		{name: "too many before it", header: header(field("RateLimit", maxLines, quota("a"))...), want: dimensions()},
-		{name: "the maximum length", header: header(field("RateLimit", 0, padded("a", maxLine))...), want: dimensions(named("a"))},
 		{name: "a line that is too long and a valid one", header: header(field("RateLimit", 0, padded("a", maxLine+1), quota("b"))...), want: dimensions(named("b"))},
 		{
 			name:   "two of the maximum length",
 			header: header(field("RateLimit", 0, padded("a", maxLine), padded("b", maxLine))...),
 			want:   dimensions(named("a"), named("b")),
 		},
-		{name: "a dictionary after bad lines", header: header(field("RateLimit", 2, "limit=10, remaining=9, reset=30")...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
 		{
 			name:   "a policy after bad ones",
 			header: header(append(field("RateLimit-Policy", 2, `"a";q=10;w=60`), "RateLimit", quota("a"))...),
@@ -397,7 +390,6 @@ func TestParse_limitsLinesAndBytes(t *testing.T) {
 				Dimension{Name: "p14", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s},
 			),
 		},
-		{name: "a limit after bad ones", header: header(append(field("X-RateLimit-Limit", maxLines-1, "10"), rest...)...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
 		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: dimensions(Dimension{Remaining: 9, Reset: 30 * s})},
 	})
 }
@@ -419,49 +411,30 @@ func TestParse_resets(t *testing.T) {
 		{"epoch seconds at the border", "100000000000", MaxReset, true},
 		{"epoch milliseconds at the border", "100000000001", 0, true}, // 1973
 		{"epoch milliseconds", "1705314630250", 30250 * time.Millisecond, true},
-		{"epoch float milliseconds", "1705314630250.5", 30250500 * time.Microsecond, true},
 		{"epoch, this moment", "1705314600", 0, true},
 		{"epoch, past", "1705314599", 0, true},
 		{"epoch, huge", strings.Repeat("9", 400), MaxReset, true},
 		{"milliseconds", "12ms", 12 * time.Millisecond, false},
-		{"microseconds", "5us", 5 * time.Microsecond, false},
-		{"microseconds, micro sign", "5µs", 5 * time.Microsecond, false},
-		{"microseconds, Greek letter", "5μs", 5 * time.Microsecond, false},
-		{"nanoseconds", "5ns", 5, false},
 		{"minutes and seconds", "6m0s", 6 * time.Minute, false},
 		{"hours and minutes", "1h2m", 62 * time.Minute, false},
 		{"days", "1d12h", 0, false},
-		{"float duration", "1m0.5s", time.Minute + 500*time.Millisecond, false},
 		{"more than a year", "9999h", MaxReset, false},
-		{"duration that overflows", strings.Repeat("9", 400) + "h", 0, false},
 		{"zero duration", "0s", 0, false},
 		{"duration with a sign", "-1s", 0, false},
-		{"duration without a number", "s", 0, false},
-		{"duration with two points", "1.2.3s", 0, false},
-		{"duration without a unit at the end", "1m30", 0, false},
-		{"unknown unit", "1w", 0, false},
-		{"blank in a duration", "1h 2m", 0, false},
 		{"RFC 3339", "2024-01-15T10:30:30Z", 30 * time.Second, true},
 		{"RFC 3339, fraction and offset", "2024-01-15T12:30:30.5+02:00", 30500 * time.Millisecond, true},
 		{"RFC 3339, past", "2024-01-15T10:29:59Z", 0, true},
 		{"RFC 3339, year 9999", "9999-12-31T23:59:59Z", MaxReset, true},
 		{"RFC 3339, year 0", "0000-01-01T00:00:00Z", 0, true},
 		{"RFC 3339 without a zone", "2024-01-15T10:30:30", 0, true},
-		{"RFC 3339, many digits", "2024-01-15T10:30:30." + strings.Repeat("0", 99) + "Z", 30 * time.Second, true},
 		{"HTTP date", "Mon, 15 Jan 2024 10:30:30 GMT", 30 * time.Second, true},
-		{"HTTP date, RFC 850", "Monday, 15-Jan-24 10:30:30 GMT", 30 * time.Second, true},
-		{"HTTP date, asctime", "Mon Jan 15 10:30:30 2024", 30 * time.Second, true},
 		{"HTTP date, past", "Mon, 15 Jan 2024 10:29:30 GMT", 0, true},
 		{"two lines joined", "30, 60", 30 * time.Second, false},
 		{"parameter", "30;comment=x", 30 * time.Second, false},
 		{"zero", "0", 0, false},
 		{"too little to tell from zero", "0.0000000001", 0, false},
 		{"negative", "-5", 0, false},
-		{"plus sign", "+5", 0, false},
 		{"not a number", "NaN", 0, false},
-		{"infinite", "Inf", 0, false},
-		{"exponent", "1e3", 0, false},
-		{"word", "never", 0, false},
 		{"empty", "", 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -493,13 +466,7 @@ func TestParse_counts(t *testing.T) {
 		{"list", "17, 4", 17},
 		{"parameters", "17;w=60", 17},
 		{"unknown", "unknown", -1},
-		{"unlimited", "unlimited", -1},
 		{"minus one", "-1", -1},
-		{"plus sign", "+1", -1},
-		{"exponent", "1e3", -1},
-		{"hexadecimal", "0x1", -1},
-		{"not a number", "NaN", -1},
-		{"infinite", "Infinity", -1},
 		{"with a unit", "17 requests", -1},
 		{"empty", "", -1},
 		{"separators alone", ", ;", -1},
@@ -527,12 +494,9 @@ func TestParseReset_inTheYear2000(t *testing.T) {
 		want        time.Duration
 	}{
 		{"epoch seconds", "946684830", 30 * time.Second},
-		{"epoch float seconds", "946684830.5", 30500 * time.Millisecond},
 		{"epoch seconds, past", "946684799", 0},
-		{"epoch milliseconds", "946684830250", 30250 * time.Millisecond},
 		{"the least that is epoch seconds", "900000000", 0},
 		{"the most that is seconds", "899999999", MaxReset},
-		{"seconds", "30", 30 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, ok := Parse(header("X-RateLimit-Remaining", "1", "X-RateLimit-Reset", row.reset), now)
