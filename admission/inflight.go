@@ -73,9 +73,9 @@ func (v *inFlightRequest) writer() http.ResponseWriter {
 	_, flushes := v.w.(http.Flusher)
 	if hijacks(v.w) {
 		if _, reads := v.w.(io.ReaderFrom); reads && flushes {
-			return connection{v}
+			return connection{hijacker{flusher{v}}}
 		}
-		return hijacker{v}
+		return hijacker{flusher{v}}
 	}
 	if flushes {
 		return flusher{v}
@@ -120,49 +120,30 @@ func (v *inFlightRequest) WriteHeader(code int) {
 // Unwrap is for http.ResponseController.
 func (v *inFlightRequest) Unwrap() http.ResponseWriter { return v.w }
 
-func (v *inFlightRequest) flush() error { return http.NewResponseController(v.w).Flush() }
-
-func (v *inFlightRequest) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(v.w).Hijack()
-	if err == nil {
-		v.leaveEarly()
-	}
-	return conn, rw, err
-}
-
 // flusher is an inFlightRequest with a response that can be flushed, as over HTTP/2.
 type flusher struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.
-func (f flusher) Flush() { _ = f.flush() }
+func (f flusher) Flush() { _ = f.FlushError() }
 
 // FlushError is for http.ResponseController.
-func (f flusher) FlushError() error { return f.flush() }
+func (f flusher) FlushError() error { return http.NewResponseController(f.w).Flush() }
 
-// hijacker is an inFlightRequest with a connection that can be hijacked, behind the writer of
+// hijacker is a flusher with a connection that can be hijacked, behind the writer of
 // another middleware.
-type hijacker struct{ *inFlightRequest }
-
-// Flush implements http.Flusher.
-func (h hijacker) Flush() { _ = h.flush() }
-
-// FlushError is for http.ResponseController.
-func (h hijacker) FlushError() error { return h.flush() }
+type hijacker struct{ flusher }
 
 // Hijack implements http.Hijacker.
-func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.w).Hijack()
+	if err == nil {
+		h.leaveEarly()
+	}
+	return conn, rw, err
+}
 
-// connection is an inFlightRequest over HTTP/1 of net/http's server.
-type connection struct{ *inFlightRequest }
-
-// Flush implements http.Flusher.
-func (c connection) Flush() { _ = c.flush() }
-
-// FlushError is for http.ResponseController.
-func (c connection) FlushError() error { return c.flush() }
-
-// Hijack implements http.Hijacker.
-func (c connection) Hijack() (net.Conn, *bufio.ReadWriter, error) { return c.hijack() }
+// connection is a hijacker over HTTP/1 of net/http's server.
+type connection struct{ hijacker }
 
 // ReadFrom implements io.ReaderFrom.
 func (c connection) ReadFrom(src io.Reader) (int64, error) { return io.Copy(c.w, src) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
@@ -197,7 +196,9 @@ func (m *message) execute(
 		return m.answer(&reservation)
 	}
 	m.event.Owner = claim.Owner
-	result, failure := m.run(e, work)
+	var result Result
+	var failure error
+	m.guard(e, func() { result, failure = work(e.ctx) })
 	e.finish()
 	status, failure := classifyError(e, failure)
 	result.Reference = cmp.Or(result.Reference, e.referenced())
@@ -248,26 +249,6 @@ func (m *message) replay(record *driver.Record) (Result, error) {
 	default:
 		return record.Result, m.ends(Replayed, nil)
 	}
-}
-
-// run does the work. If the work panics, the record says so before the panic goes on
-// to the caller.
-func (m *message) run(e *execution, work func(context.Context) (Result, error)) (result Result, failure error) {
-	began := time.Now()
-	returned := false
-	defer func() {
-		m.event.work = time.Since(began)
-		if returned {
-			return
-		}
-		status, err := e.panicked()
-		err = errors.Join(errPanicked, err)
-		m.emit(status, err)
-		m.done(Panicked, 0, err)
-	}()
-	result, failure = work(e.ctx)
-	returned = true
-	return result, failure
 }
 
 // classifyError returns the status that the work's error means, and the error for

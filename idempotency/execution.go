@@ -130,8 +130,8 @@ type ownership interface {
 }
 
 // newExecution starts the context of the work. The caller sets the ownership.
-func (x *executor) newExecution(parent context.Context, record *driver.Record, asked time.Time) *execution {
-	e := &execution{executor: x, lease: record.Lease(), began: asked, stop: func() {}}
+func (x *executor) newExecution(parent context.Context, reservation *driver.Reservation, asked time.Time) *execution {
+	e := &execution{executor: x, lease: reservation.Record.Lease(), resumed: reservation.Resumed, began: asked, stop: func() {}}
 	e.ctx, e.cancel = e.workContext(parent)
 	return e
 }
@@ -205,16 +205,27 @@ func (e *execution) record(outcome driver.Outcome, final bool) error {
 	return e.complete(outcome, final)
 }
 
-// panicked ends an execution after a panic of its work: as after a crash, but without
-// waiting for the end of the lease.
-func (e *execution) panicked() (Status, error) {
-	e.finish()
-	status := e.ambiguous()
-	err := e.record(driver.Outcome{Status: status}, false)
-	if errors.Is(err, ErrUnknown) {
-		status = Unknown
-	}
-	return status, err
+// guard does the work of an execution. If it panics, the execution ends as after a crash, but
+// without waiting for the end of the lease, before the panic goes on to the caller.
+func (t *traceEvent) guard(e *execution, work func()) {
+	began, returned := time.Now(), false
+	defer func() {
+		t.event.work = time.Since(began)
+		if returned {
+			return
+		}
+		e.finish()
+		status := e.ambiguous()
+		err := e.record(driver.Outcome{Status: status}, false)
+		if errors.Is(err, ErrUnknown) {
+			status = Unknown
+		}
+		err = errors.Join(errPanicked, err)
+		t.emit(status, err)
+		t.done(Panicked, 0, err)
+	}()
+	work()
+	returned = true
 }
 
 // close ends the context.

@@ -143,18 +143,16 @@ func (x *executor) find(ctx context.Context, claim *driver.Claim, err error) (dr
 	if failed != nil {
 		return driver.Reservation{}, err
 	}
-	switch _, reservation := driver.Decide(&record, claim, time.Time{}); reservation.Decision {
-	case driver.Done, driver.Mismatch, driver.DecisionUnknown:
+	_, reservation := driver.Decide(&record, claim, time.Time{})
+	switch {
+	case reservation.Decision == driver.DecisionInProgress:
+	case reservation.Decision != driver.Acquired:
 		reservation.Record = record
 		return reservation, nil
-	case driver.Acquired:
-		if record.Owner == claim.Owner {
-			_ = x.store.Release(ctx, record.Lease()) // otherwise the lease ends it
-		}
-		return driver.Reservation{}, err
-	default:
-		return driver.Reservation{}, err
+	case record.Owner == claim.Owner:
+		_ = x.store.Release(ctx, record.Lease()) // otherwise the lease ends it
 	}
+	return driver.Reservation{}, err
 }
 
 // begin claims an operation for transactional work. waiting bounds the claim.
@@ -165,7 +163,8 @@ func (x *executor) begin(
 	if err != nil || reservation.Decision != driver.Acquired {
 		return nil, reservation, err
 	}
-	e := x.join(ctx, claim, &reservation, tx, asked)
+	e := x.newExecution(ctx, &reservation, asked)
+	e.ownership = &transactional{execution: e, claimed: claim, tx: tx}
 	return e, reservation, nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
@@ -133,7 +132,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &requestHandler{Handler: h, w: w, r: r, traceEvent: h.executor.traceEvent(Event{Request: r})}
 	switch {
 	case h.settings != nil:
-		v.reject(misconfigured(), Misconfigured, h.settings, "")
+		v.reject(misconfigured, Misconfigured, h.settings, "")
 	case !slices.ContainsFunc(h.methods, func(m string) bool { return strings.EqualFold(m, r.Method) }):
 		h.next.ServeHTTP(w, r)
 	default:
@@ -243,9 +242,9 @@ func (v *requestHandler) serve() {
 	v.event.Generation = reservation.Record.Generation
 	switch {
 	case errors.Is(err, ErrInvalid):
-		v.reject(misconfigured(), Misconfigured, err, "")
+		v.reject(misconfigured, Misconfigured, err, "")
 	case err != nil:
-		v.reject(storeFailed(), unclaimed(v.r.Context(), err), err, "")
+		v.reject(storeFailed, unclaimed(v.r.Context(), err), err, "")
 	case e != nil:
 		v.event.Owner = claim.Owner
 		v.execute(e)
@@ -263,16 +262,16 @@ func (v *requestHandler) claim() (*driver.Claim, bool) {
 		v.next.ServeHTTP(v.w, v.r)
 		return nil, false
 	case errors.Is(err, errNoKey):
-		return nil, v.reject(keyMissing(), Invalid, nil, "Send one in "+v.header+".")
+		return nil, v.reject(keyMissing, Invalid, nil, "Send one in "+v.header+".")
 	case err != nil:
-		return nil, v.reject(keyInvalid(), Invalid, err, err.Error())
+		return nil, v.reject(keyInvalid, Invalid, err, err.Error())
 	}
 	scope, err := v.scope(v.r)
 	if err == nil {
 		err = driver.ValidateName("scope", scope)
 	}
 	if err != nil {
-		return nil, v.reject(scopeless(), Invalid, err, "")
+		return nil, v.reject(scopeless, Invalid, err, "")
 	}
 	v.event.ID = ID{Scope: scope, Operation: v.operation(v.r), Key: key}
 	body, err := readBody(v.r, v.MaxBody)
@@ -282,9 +281,9 @@ func (v *requestHandler) claim() (*driver.Claim, bool) {
 		if smaller, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			limit = smaller.Limit
 		}
-		return nil, v.reject(bodyTooLarge(), Invalid, nil, fmt.Sprintf("The limit is %d bytes.", limit))
+		return nil, v.reject(bodyTooLarge, Invalid, nil, fmt.Sprintf("The limit is %d bytes.", limit))
 	case err != nil:
-		return nil, v.reject(bodyIncomplete(), Invalid, err, "")
+		return nil, v.reject(bodyIncomplete, Invalid, err, "")
 	}
 	claim := v.executor.options.claim(v.event.ID, v.Fingerprint(v.r, body))
 	return &claim, true
@@ -296,19 +295,19 @@ func (v *requestHandler) answer(reservation *driver.Reservation) {
 	switch reservation.Decision {
 	case driver.Done:
 		if record.Status == driver.CompletedUnreplayable {
-			v.reject(unreplayable(), Unreplayable, nil, "")
+			v.reject(unreplayable, Unreplayable, nil, "")
 			return
 		}
 		v.replay(record)
 	case driver.DecisionInProgress:
-		v.reject(inProgress(), InProgress, nil, "")
+		v.reject(inProgress, InProgress, nil, "")
 	case driver.Mismatch:
-		v.reject(mismatched(), Mismatched, nil, "")
+		v.reject(mismatched, Mismatched, nil, "")
 	default:
 		if reservation.LeaseExpired {
 			v.emit(Unknown, errLeaseExpired)
 		}
-		v.reject(outcomeUnknown(), OutcomeUnknown, v.event.Err, "")
+		v.reject(outcomeUnknown, OutcomeUnknown, v.event.Err, "")
 	}
 }
 
@@ -329,29 +328,17 @@ func (v *requestHandler) execute(e *execution) {
 	v.finish(c, status, err)
 }
 
-// run calls the handler, and returns the status that its response means. If the handler
-// panics, the record says so before the panic goes on to the server.
-func (v *requestHandler) run(e *execution, c *capture) Status {
-	began := time.Now()
-	returned := false
-	defer func() {
-		v.event.work = time.Since(began)
-		if returned {
-			return
+// run calls the handler, and returns the status that its response means.
+func (v *requestHandler) run(e *execution, c *capture) (status Status) {
+	v.guard(e, func() {
+		defer func() { v.r.MultipartForm = c.r.MultipartForm }() // the server removes its files later
+		v.next.ServeHTTP(c, c.r)
+		c.finish()
+		status = v.executor.ambiguous()
+		if c.failure == nil {
+			status = v.classify(c.code, c.snapshot)
 		}
-		status, err := e.panicked()
-		err = errors.Join(errPanicked, err)
-		v.emit(status, err)
-		v.done(Panicked, 0, err)
-	}()
-	defer func() { v.r.MultipartForm = c.r.MultipartForm }() // the server removes its files later
-	v.next.ServeHTTP(c, c.r)
-	c.finish()
-	status := v.executor.ambiguous()
-	if c.failure == nil {
-		status = v.classify(c.code, c.snapshot)
-	}
-	returned = true
+	})
 	return status
 }
 
@@ -361,9 +348,9 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 	switch {
 	case errors.Is(err, ErrUnknown):
 		v.emit(Unknown, err)
-		v.reject(outcomeUnknown(), OutcomeUnknown, err, "")
+		v.reject(outcomeUnknown, OutcomeUnknown, err, "")
 	case errors.Is(err, ErrLeaseLost):
-		v.reject(leaseLost(), LeaseLost, err, "")
+		v.reject(leaseLost, LeaseLost, err, "")
 	case c.failure != nil:
 		v.suppressBody(c.failure, status, err)
 	case err == nil && status == Unknown:
@@ -375,7 +362,7 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 		v.send(c, status, err) // this failure needs no record
 	default:
 		v.emit(status, err)
-		p := storeFailed()
+		p := storeFailed
 		if v.executor.transactor == nil {
 			p.again = 0 // the work is done
 		}
@@ -395,7 +382,7 @@ func (v *requestHandler) suppressBody(failure error, status Status, err error) {
 	}
 	failure = errors.Join(failure, err)
 	v.emit(status, failure)
-	v.reject(noResponse(), d, failure, "")
+	v.reject(noResponse, d, failure, "")
 }
 
 // send sends the handler's response.

@@ -28,8 +28,7 @@ type leased struct {
 
 // hold starts the heartbeat of a lease that was granted, requested at asked.
 func (x *executor) hold(parent context.Context, reservation *driver.Reservation, asked time.Time) *execution {
-	e := x.newExecution(parent, &reservation.Record, asked)
-	e.resumed = reservation.Resumed
+	e := x.newExecution(parent, reservation, asked)
 	l := &leased{execution: e, until: asked.Add(x.options.Lease)}
 	l.alive, l.end = context.WithCancel(context.WithoutCancel(parent))
 	e.ownership = l

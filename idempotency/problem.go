@@ -27,61 +27,23 @@ type problem struct {
 	again time.Duration
 }
 
-func keyMissing() problem {
-	return problem{kind: "key-missing", title: "An idempotency key is required", status: http.StatusBadRequest}
-}
-
-func keyInvalid() problem {
-	return problem{kind: "key-invalid", title: "The idempotency key is malformed", status: http.StatusBadRequest}
-}
-
-func scopeless() problem {
-	return problem{kind: "scope", title: "The request does not belong to a known account", status: http.StatusForbidden}
-}
-
-func bodyIncomplete() problem {
-	return problem{kind: "body-incomplete", title: "The request's body is incomplete", status: http.StatusBadRequest}
-}
-
-func bodyTooLarge() problem {
-	return problem{kind: "body-too-large", title: "The request's body is too large", status: http.StatusRequestEntityTooLarge}
-}
-
-func inProgress() problem {
-	return problem{kind: "in-progress", title: "A request with this key is being executed", status: http.StatusConflict, again: time.Second}
-}
-
-func mismatched() problem {
-	return problem{kind: "mismatch", title: "The key was used for another request", status: http.StatusUnprocessableEntity, final: true}
-}
-
-func unreplayable() problem {
-	return problem{kind: "unreplayable", title: "The request was executed before; its response is not stored", status: http.StatusConflict, final: true}
-}
-
-func loadFailed() problem {
-	return problem{kind: "load", title: "The request was executed before; its response is not available now", status: http.StatusServiceUnavailable}
-}
-
-func outcomeUnknown() problem {
-	return problem{kind: "unknown", title: "It is not known whether the request took effect", status: http.StatusConflict, final: true}
-}
-
-func noResponse() problem {
-	return problem{kind: "no-response", title: "The handler gave no complete response", status: http.StatusInternalServerError, final: true}
-}
-
-func storeFailed() problem {
-	return problem{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: http.StatusServiceUnavailable, again: time.Second}
-}
-
-func leaseLost() problem {
-	return problem{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: http.StatusServiceUnavailable}
-}
-
-func misconfigured() problem {
-	return problem{kind: "misconfigured", title: "The server is misconfigured", status: http.StatusInternalServerError, final: true}
-}
+// The problems.
+var ( //nolint:gochecknoglobals // never written to
+	keyMissing     = problem{kind: "key-missing", title: "An idempotency key is required", status: http.StatusBadRequest}
+	keyInvalid     = problem{kind: "key-invalid", title: "The idempotency key is malformed", status: http.StatusBadRequest}
+	scopeless      = problem{kind: "scope", title: "The request does not belong to a known account", status: http.StatusForbidden}
+	bodyIncomplete = problem{kind: "body-incomplete", title: "The request's body is incomplete", status: http.StatusBadRequest}
+	bodyTooLarge   = problem{kind: "body-too-large", title: "The request's body is too large", status: http.StatusRequestEntityTooLarge}
+	inProgress     = problem{kind: "in-progress", title: "A request with this key is being executed", status: http.StatusConflict, again: time.Second}
+	mismatched     = problem{kind: "mismatch", title: "The key was used for another request", status: http.StatusUnprocessableEntity, final: true}
+	unreplayable   = problem{kind: "unreplayable", title: "The request was executed before; its response is not stored", status: http.StatusConflict, final: true}
+	loadFailed     = problem{kind: "load", title: "The request was executed before; its response is not available now", status: http.StatusServiceUnavailable}
+	outcomeUnknown = problem{kind: "unknown", title: "It is not known whether the request took effect", status: http.StatusConflict, final: true}
+	noResponse     = problem{kind: "no-response", title: "The handler gave no complete response", status: http.StatusInternalServerError, final: true}
+	storeFailed    = problem{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: http.StatusServiceUnavailable, again: time.Second}
+	leaseLost      = problem{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: http.StatusServiceUnavailable}
+	misconfigured  = problem{kind: "misconfigured", title: "The server is misconfigured", status: http.StatusInternalServerError, final: true}
+)
 
 // write answers with the problem. base is the start of its type. detail may be empty.
 func (p problem) write(w http.ResponseWriter, base, detail string) {

@@ -73,7 +73,7 @@ func (c *capture) reference(to string) Result {
 func (v *requestHandler) replay(record *driver.Record) {
 	result, err := v.load(record)
 	if err != nil {
-		v.reject(loadFailed(), StoreFailed, err, "")
+		v.reject(loadFailed, StoreFailed, err, "")
 		return
 	}
 	v.done(Replayed, result.Code, nil)

@@ -19,16 +19,6 @@ type transactional struct {
 	tx      driver.Transaction
 }
 
-// join starts the execution of a claim for which Begin has opened a transaction.
-func (x *executor) join(
-	parent context.Context, claim *driver.Claim, reservation *driver.Reservation, tx driver.Transaction, asked time.Time,
-) *execution {
-	e := x.newExecution(parent, &reservation.Record, asked)
-	e.resumed = reservation.Resumed
-	e.ownership = &transactional{execution: e, claimed: claim, tx: tx}
-	return e
-}
-
 // value implements ownership.
 func (t *transactional) value() (any, error) { return t.tx.Value(), nil }
 

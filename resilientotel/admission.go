@@ -33,7 +33,7 @@ type namedShedder struct {
 	name string
 }
 
-func newAdmissionMetrics(m meter) *admissionMetrics {
+func newAdmissionMetrics(m *meter) *admissionMetrics {
 	a := &admissionMetrics{
 		rejections: m.counter(metricAdmission, "{request}", "Requests that a Shedder or a Quota rejected, by reason and priority."),
 		limit:      m.gauge(metricConcurrencyLimit, "{request}", "Maximum number of requests that a Shedder admits at the same time."),
@@ -44,10 +44,6 @@ func newAdmissionMetrics(m meter) *admissionMetrics {
 		return []attribute.KeyValue{keyRejectionReason.String(string(r.reason)), keyPriority.String(priorityName(r.priority))}
 	}
 	return a
-}
-
-func (a *admissionMetrics) all() []metric.Observable {
-	return []metric.Observable{a.limit, a.active, a.queued}
 }
 
 // TraceAdmission returns hooks for an admission.Quota or Shedder. They count rejected
@@ -76,14 +72,10 @@ func (i *Instrumentation) requestRejected(e *admission.Event) {
 // the one with the lowest limit is exported.
 func (i *Instrumentation) WatchShedder(name string, s *admission.Shedder) {
 	s.Trace = i.TraceAdmission(s.Trace)
-	i.addShedder(namedShedder{s, name})
-	i.register()
-}
-
-func (i *Instrumentation) addShedder(s namedShedder) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.shedders = append(i.shedders, s)
+	i.shedders = append(i.shedders, namedShedder{s, name})
+	i.mu.Unlock()
+	i.register()
 }
 
 // observe reads the state of each Shedder once.

@@ -147,9 +147,6 @@ func serverOf(set *attribute.Set) server {
 
 // knows reports whether the server has its own attributes.
 func (c *attemptAttributes) knows(of server) bool {
-	if _, known := c.servers.get(of); known {
-		return true
-	}
 	_, known := c.servers.add(of, c.maxServers, func() (server, struct{}) {
 		of.scheme, of.address = strings.Clone(of.scheme), strings.Clone(of.address)
 		return of, struct{}{}

@@ -11,19 +11,17 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // callMetrics are the metrics that are recorded at the end of a call.
 type callMetrics struct {
 	duration, wait                                metric.Float64Histogram
-	retries, denied, rejections, hedges, breakers metric.Int64Counter
+	retries, denied, rejections, hedges, breakers *scopedCounter
 
 	maxUpstreams int
 	upstreams    table[upstream, upstream]
 	calls        seriesTable[callSeries]
-
-	waitSeries, retrySeries, deniedSeries, rejectionSeries, hedgeSeries, breakerSeries seriesTable[scoped]
+	waits        seriesTable[scoped]
 }
 
 // upstream is where the calls of a series go: the server of the request, and its scope. The port
@@ -38,19 +36,15 @@ type callSeries struct {
 	method, errorType, outcome string
 }
 
-// scoped is a scope, the value of a second attribute, and for circuits the priority if it is not
-// the default.
-type scoped struct{ scope, value, priority string }
-
-func newCallMetrics(m meter, limit int) *callMetrics {
+func newCallMetrics(m *meter, limit int) *callMetrics {
 	c := &callMetrics{
 		duration:   m.seconds(metricCallDuration, "Duration of calls with all attempts and waits."),
 		wait:       m.seconds(metricWaitDuration, "Duration of the waits of calls, by cause."),
-		retries:    m.counter(metricRetries, "{retry}", "Retries, by cause."),
-		denied:     m.counter(metricRetriesDenied, "{call}", "Calls that failed and were not retried, by reason."),
-		rejections: m.counter(metricRejections, "{call}", "Calls that the breaker or the rate limiter rejected."),
-		hedges:     m.counter(metricHedges, "{hedge}", "Hedges, by whether their response was the first."),
-		breakers:   m.counter(metricTransitions, "{transition}", "Changes of circuit breakers, by new state."),
+		retries:    m.scopedCounter(keyRetryReason, metricRetries, "{retry}", "Retries, by cause."),
+		denied:     m.scopedCounter(keyStopReason, metricRetriesDenied, "{call}", "Calls that failed and were not retried, by reason."),
+		rejections: m.scopedCounter(keyRejectedBy, metricRejections, "{call}", "Calls that the breaker or the rate limiter rejected."),
+		hedges:     m.scopedCounter(keyHedgeWon, metricHedges, "{hedge}", "Hedges, by whether their response was the first."),
+		breakers:   m.scopedCounter(keyBreakerTo, metricTransitions, "{transition}", "Changes of circuit breakers, by new state."),
 
 		maxUpstreams: limit,
 	}
@@ -66,15 +60,8 @@ func newCallMetrics(m meter, limit int) *callMetrics {
 		}
 		return attributes
 	}
-	for key, table := range map[attribute.Key]*seriesTable[scoped]{
-		keyWaitCause: &c.waitSeries, keyRetryReason: &c.retrySeries, keyStopReason: &c.deniedSeries,
-		keyRejectedBy: &c.rejectionSeries, keyBreakerTo: &c.breakerSeries,
-	} {
-		table.attributes = func(s scoped) []attribute.KeyValue {
-			return append(scopeAttributes(s.scope, s.priority), key.String(s.value))
-		}
-	}
-	c.hedgeSeries.attributes = func(s scoped) []attribute.KeyValue {
+	c.waits.attributes = scopedBy(keyWaitCause)
+	c.hedges.series.attributes = func(s scoped) []attribute.KeyValue {
 		return []attribute.KeyValue{keyScope.String(s.scope), keyHedgeWon.Bool(s.value == hedgeWon)}
 	}
 	return c
@@ -95,9 +82,6 @@ func (m *callMetrics) record(ctx context.Context, c *resilienthttp.Call, scope s
 
 // upstream returns the upstream, or that of all later ones.
 func (m *callMetrics) upstream(u upstream) upstream {
-	if known, ok := m.upstreams.get(u); ok {
-		return known
-	}
 	known, ok := m.upstreams.add(u, m.maxUpstreams, func() (upstream, upstream) {
 		u = upstream{strings.Clone(u.host), strings.Clone(u.port), u.scope} // parts of a long string
 		return u, u
@@ -116,12 +100,12 @@ func (m *callMetrics) recordAttempt(ctx context.Context, c *resilienthttp.Call, 
 		if c.Response != nil && a.Response == c.Response {
 			result = hedgeWon
 		}
-		m.hedges.Add(ctx, 1, m.hedgeSeries.of(scoped{scope: scope, value: result}).add...)
+		m.hedges.count(ctx, scoped{scope: scope, value: result})
 	case i > 0:
-		m.retries.Add(ctx, 1, m.retrySeries.of(scoped{scope: scope, value: retryReason(failedBefore(c.Attempts, i), a)}).add...)
+		m.retries.count(ctx, scoped{scope: scope, value: retryReason(failedBefore(c.Attempts, i), a)})
 	}
 	if a.StopReason != nil {
-		m.denied.Add(ctx, 1, m.deniedSeries.of(scoped{scope: scope, value: stopReason(a.StopReason)}).add...)
+		m.denied.count(ctx, scoped{scope: scope, value: stopReason(a.StopReason)})
 	}
 }
 
@@ -135,14 +119,6 @@ func failedBefore(attempts []resilienthttp.Attempt, i int) *resilienthttp.Attemp
 
 func (m *callMetrics) recordWait(ctx context.Context, scope, cause string, d time.Duration) {
 	if d > 0 {
-		m.wait.Record(ctx, d.Seconds(), m.waitSeries.of(scoped{scope: scope, value: cause}).record...)
+		m.wait.Record(ctx, d.Seconds(), m.waits.of(scoped{scope: scope, value: cause}).record...)
 	}
-}
-
-func (m *callMetrics) recordRejection(ctx context.Context, gate, scope string) {
-	m.rejections.Add(ctx, 1, m.rejectionSeries.of(scoped{scope: scope, value: gate}).add...)
-}
-
-func (m *callMetrics) recordTransition(change resilienthttp.BreakerChange, scope string) {
-	m.breakers.Add(context.Background(), 1, m.breakerSeries.of(scoped{scope, stateName(change.To), field.FormatPriority(int8(change.Priority))}).add...)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/usualbase"
@@ -228,7 +229,7 @@ func (c *client) retryWait(a *resilienthttp.Attempt) {
 // rejected is a hook.
 func (c *client) rejected(done *resilienthttp.Call) {
 	ctx, gate := done.Request.Context(), gateOf(done)
-	c.calls.recordRejection(ctx, gate, c.scopes.of(done.Scope))
+	c.calls.rejections.count(ctx, scoped{scope: c.scopes.of(done.Scope), value: gate})
 	if of := c.callOf(ctx); of != nil {
 		of.span.AddEvent(eventRejected, trace.WithAttributes(keyRejectedBy.String(gate)))
 	}
@@ -236,7 +237,7 @@ func (c *client) rejected(done *resilienthttp.Call) {
 
 // breakerChange is a hook.
 func (c *client) breakerChange(change resilienthttp.BreakerChange) {
-	c.calls.recordTransition(change, c.scopes.of(change.Scope))
+	c.calls.breakers.count(context.Background(), scoped{c.scopes.of(change.Scope), stateName(change.To), field.FormatPriority(int8(change.Priority))})
 }
 
 // callDone is a hook.

@@ -82,6 +82,8 @@ type instruments struct {
 	states    *stateMetrics
 	server    *serverMetrics
 	admission *admissionMetrics
+
+	observables []metric.Observable // of the last three
 }
 
 // start reads the fields.
@@ -97,9 +99,10 @@ func (i *Instrumentation) start() {
 		limit := cmp.Or(i.MaxScopes, defaultMaxScopes)
 		n.scopes.limit, n.attempts.maxServers = limit, limit
 		n.tracer = n.tracers.Tracer(ScopeName)
-		m := meter{n.meters.Meter(ScopeName)}
+		m := &meter{Meter: n.meters.Meter(ScopeName)}
 		n.calls, n.states = newCallMetrics(m, limit), newStateMetrics(m)
 		n.server, n.admission = newServerMetrics(m), newAdmissionMetrics(m)
+		n.observables = m.observables
 		i.instruments = n
 	})
 }
@@ -177,8 +180,7 @@ func (i *Instrumentation) register() {
 	if i.registration != nil {
 		return
 	}
-	all := slices.Concat(i.states.all(), i.server.all(), i.admission.all())
-	registration, err := i.meters.Meter(ScopeName).RegisterCallback(i.collect, all...)
+	registration, err := i.meters.Meter(ScopeName).RegisterCallback(i.collect, i.observables...)
 	if err != nil {
 		otel.Handle(err)
 		return

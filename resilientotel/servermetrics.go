@@ -33,7 +33,7 @@ type attemptResult struct{ class, code string }
 // maxCodes is the maximum number of codes. Providers choose them.
 const maxCodes = 64
 
-func newServerMetrics(m meter) *serverMetrics {
+func newServerMetrics(m *meter) *serverMetrics {
 	s := &serverMetrics{
 		requests: m.counter(metricIdempotency, "{request}", "Requests and messages with an idempotency key, by disposition."),
 		unknown:  m.counter(metricUnknown, "{record}", "Reports that a record of an idempotency key became unknown, or may have; two may concern one record."),
@@ -42,10 +42,9 @@ func newServerMetrics(m meter) *serverMetrics {
 			"Intents in the store, by state. Processes with the same store export the same number."),
 		doubt: m.gauge(metricDeadInDoubt, "{intent}",
 			"Dead intents of which the provider may have done the work. Processes with the same store export the same number."),
-		oldest: must(m.Float64ObservableGauge(metricOldestDue, metric.WithUnit("s"),
-			metric.WithDescription("Time since the oldest due intent became due. 0: no intent is due."))),
-		held:  m.gauge(metricGatewaysHeld, "{gateway}", "Held gateways, by gateway and holder."),
-		codes: &names{limit: maxCodes},
+		oldest: m.floatGauge(metricOldestDue, "s", "Time since the oldest due intent became due. 0: no intent is due."),
+		held:   m.gauge(metricGatewaysHeld, "{gateway}", "Held gateways, by gateway and holder."),
+		codes:  &names{limit: maxCodes},
 	}
 	s.requestSeries.attributes = func(d string) []attribute.KeyValue { return []attribute.KeyValue{keyDisposition.String(d)} }
 	s.attemptSeries.attributes = func(r attemptResult) []attribute.KeyValue {
@@ -56,10 +55,6 @@ func newServerMetrics(m meter) *serverMetrics {
 		return attributes
 	}
 	return s
-}
-
-func (m *serverMetrics) all() []metric.Observable {
-	return []metric.Observable{m.intents, m.doubt, m.oldest, m.held}
 }
 
 // statsTimeout is the maximum time for the queries of one collection.

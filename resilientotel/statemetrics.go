@@ -22,22 +22,17 @@ type stateMetrics struct {
 // maxBuckets is the maximum number of quota names of all scopes. Servers choose the names.
 const maxBuckets = 64
 
-func newStateMetrics(m meter) *stateMetrics {
+func newStateMetrics(m *meter) *stateMetrics {
 	return &stateMetrics{
 		breaker: m.gauge(metricBreakerState, "",
 			"State of the circuit breaker: 0 closed, 1 half-open, 2 open. Short openings are in "+metricTransitions+"."),
-		budget: must(m.Float64ObservableGauge(metricRetryBudget, metric.WithUnit("{retry}"),
-			metric.WithDescription("Tokens that remain for retries."))),
+		budget:    m.floatGauge(metricRetryBudget, "{retry}", "Tokens that remain for retries."),
 		remaining: m.gauge(metricQuotaRemaining, "{request}", "Requests that remain of a quota, without those in flight."),
 		limit:     m.gauge(metricQuotaLimit, "{request}", "Limit of a quota."),
 		active:    m.upDownCounter(metricActiveAttempts, "{attempt}", "Attempts without response headers or an error yet."),
 		waiting:   m.upDownCounter(metricWaitingCalls, "{call}", "Calls that wait now, by cause."),
 		buckets:   &names{limit: maxBuckets},
 	}
-}
-
-func (m *stateMetrics) all() []metric.Observable {
-	return []metric.Observable{m.breaker, m.budget, m.remaining, m.limit, m.active, m.waiting}
 }
 
 // scopeSum is the state of one scope in all wrapped Transports.

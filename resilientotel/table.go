@@ -25,8 +25,8 @@ func (t *table[K, V]) get(key K) (v V, ok bool) {
 // add returns the entry of a key. If there is none, and fewer than limit entries, it adds
 // what create returns. A negative limit is no limit. ok is false if the table is full.
 func (t *table[K, V]) add(key K, limit int, create func() (K, V)) (v V, ok bool) {
-	if t.full.Load() {
-		return t.get(key)
+	if v, ok = t.get(key); ok || t.full.Load() {
+		return v, ok
 	}
 	t.adding.Lock()
 	defer t.adding.Unlock()
@@ -54,9 +54,6 @@ type names struct {
 }
 
 func (n *names) of(name string) string {
-	if known, ok := n.known.get(name); ok {
-		return known
-	}
 	known, ok := n.known.add(name, n.limit, func() (string, string) {
 		name = strings.Clone(name) // it may be a part of a long string
 		return name, name

@@ -12,10 +12,6 @@ import (
 //go:embed migrations/1.sql
 var first string
 
-// released returns the steps that make the tables for this package's statements. A
-// released step is never changed.
-func released() []pgkit.Step { return []pgkit.Step{{Text: first, Oldest: 1}} }
-
 // ErrSchema means that the tables are missing, or are not those that this version of the
 // package reads and writes. Its text says what to run.
 var ErrSchema = pgkit.ErrSchema
@@ -25,7 +21,7 @@ var ErrSchema = pgkit.ErrSchema
 // ignored. Many processes may call it at once. The error is an ErrSchema if a newer
 // program has made changes that this one cannot work with.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
-	s, err := schemaOf(options, released())
+	s, err := schemaOf(options)
 	if err != nil {
 		return err
 	}
@@ -37,15 +33,15 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
 // options are the defaults. It is empty if there is nothing to do. The error is an
 // ErrSchema if from is no version.
 func Schema(options *Options, from int) (string, error) {
-	s, err := schemaOf(options, released())
+	s, err := schemaOf(options)
 	if err != nil {
 		return "", err
 	}
 	return s.From(from)
 }
 
-// schemaOf describes the tables of a package with these steps.
-func schemaOf(options *Options, steps []pgkit.Step) (*pgkit.Schema, error) {
+// schemaOf describes the tables for this package's statements. A released step is never changed.
+func schemaOf(options *Options) (*pgkit.Schema, error) {
 	if options == nil {
 		options = &Options{}
 	}
@@ -54,7 +50,7 @@ func schemaOf(options *Options, steps []pgkit.Step) (*pgkit.Schema, error) {
 	}
 	t := options.tables()
 	return &pgkit.Schema{
-		Name: t.schema, Versions: t.name + "_version", Steps: steps,
+		Name: t.schema, Versions: t.name + "_version", Steps: []pgkit.Step{{Text: first, Oldest: 1}},
 		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open},
 		Table: t.name, Columns: map[string]string{
 			"scope": "text", "operation": "text", "key": "text", "fingerprint": "text", "owner": "text", "header": "text",

@@ -51,22 +51,21 @@ type Options struct {
 // gets a pgx.Tx. The connections may come from PgBouncer; see the package comment. The
 // error is an ErrSchema, a driver.ErrInvalid, or PostgreSQL's.
 func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, error) {
-	return open(ctx, pgxConnections(pool), options, released())
+	return open(ctx, pgxConnections(pool), options)
 }
 
 // NewSQL is New for a database of database/sql. The work gets a *sql.Tx. The driver must
 // be pgx/v5/stdlib, or wrap it and have the method Raw() driver.Conn, as otelsql has;
 // otherwise the error is a driver.ErrInvalid.
 func NewSQL(ctx context.Context, db *sql.DB, options *Options) (*Store, error) {
-	return open(ctx, sqlConnections(db), options, released())
+	return open(ctx, sqlConnections(db), options)
 }
 
-// open makes a store of a package with these steps.
-func open(ctx context.Context, conns *connections, options *Options, steps []pgkit.Step) (*Store, error) {
+func open(ctx context.Context, conns *connections, options *Options) (*Store, error) {
 	if options == nil {
 		options = &Options{}
 	}
-	schema, err := schemaOf(options, steps)
+	schema, err := schemaOf(options)
 	if err != nil {
 		return nil, err
 	}

@@ -59,21 +59,16 @@ func Open(ctx context.Context, path string) (*Store, error) { return Options{}.O
 // EXTRA. Otherwise New returns an error. "_txlock=immediate" and a busy timeout are
 // good for the application's other transactions; Begin needs neither.
 func New(ctx context.Context, db *sql.DB) (*Store, error) {
-	return opened(ctx)(sqlitekit.New(ctx, db, Options{}.settings(schema())))
+	return opened(ctx)(sqlitekit.New(ctx, db, Options{}.settings()))
 }
 
 // Open is like the function Open, with these options.
 func (o Options) Open(ctx context.Context, path string) (*Store, error) {
-	return o.open(ctx, path, schema())
+	return opened(ctx)(sqlitekit.Open(ctx, path, o.settings()))
 }
 
-// open is Open for a version of the package with this schema.
-func (o Options) open(ctx context.Context, path string, schema sqlitekit.Schema) (*Store, error) {
-	return opened(ctx)(sqlitekit.Open(ctx, path, o.settings(schema)))
-}
-
-func (o Options) settings(schema sqlitekit.Schema) sqlitekit.Settings {
-	return sqlitekit.Settings{Schema: schema, BusyTimeout: o.BusyTimeout}
+func (o Options) settings() sqlitekit.Settings {
+	return sqlitekit.Settings{Schema: schema(), BusyTimeout: o.BusyTimeout}
 }
 
 // opened prepares the statements. After an error it closes the database.

@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"context"
 	"database/sql"
 	"path/filepath"
 	"testing"
@@ -10,19 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
-	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
-
-// later returns a later version, which adds.
-func later() sqlitekit.Schema {
-	s := schema()
-	s.Scripts = append(s.Scripts,
-		`ALTER TABLE idempotency_records ADD COLUMN note TEXT NOT NULL DEFAULT '';
-		CREATE INDEX idempotency_records_owner ON idempotency_records (owner);
-		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0);`)
-	return s
-}
 
 // tables returns SQLite's description of the tables.
 func tables(t *testing.T, db *sql.DB) []string {
@@ -75,40 +62,34 @@ func TestSchema_anotherTool(t *testing.T) {
 	assert.Equal(t, want, tables(t, db))
 }
 
-// TestSchema_versions is a rolling deploy: while a newer version starts, the older one works. That it may restart and come back
-// is a test of sqlitekit.
-func TestSchema_versions(t *testing.T) {
+// TestOpen_newerTables: a newer version of the package has added a column. A store of this version goes on, and is started again, as
+// in a rolling deploy, until the tables need newer programs. Package sqlitekit tests the versions.
+func TestOpen_newerTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
-	openAs := func(known int) (*Store, error) {
-		schema := later()
-		schema.Scripts = schema.Scripts[:known]
-		return Options{}.open(t.Context(), path, schema)
-	}
-	older, err := openAs(1)
-	require.NoError(t, err)
-	_, err = older.kit.Work.Exec("CREATE TABLE ledger (id TEXT NOT NULL) STRICT")
+	older, err := Open(t.Context(), path)
 	require.NoError(t, err)
 	before, err := older.Reserve(t.Context(), internalClaim("before"))
 	require.NoError(t, err)
-	newer, err := openAs(2)
+	_, err = older.kit.Work.Exec(`ALTER TABLE idempotency_records ADD COLUMN note TEXT NOT NULL DEFAULT '';
+		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0)`)
 	require.NoError(t, err)
-	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), driver.Outcome{Status: driver.Completed}))
-
-	t.Run("both at the same time", func(t *testing.T) {
-		storetest.Suite{
-			Open:   func(*testing.T) driver.Store { return older },
-			Again:  func(*testing.T) driver.Store { return newer },
-			Queues: true,
-			Write: func(ctx context.Context, tx any, id string) error {
-				_, err := tx.(*sql.Tx).ExecContext(ctx, "INSERT INTO ledger (id) VALUES (?)", id)
-				return err
-			},
-			Count: func(ctx context.Context, id string) (n int, err error) {
-				err = newer.kit.Work.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE id = ?", id).Scan(&n)
-				return n, err
-			},
-		}.Run(t)
-	})
+	outcome := driver.Outcome{Status: driver.Completed}
+	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), outcome))
+	restarted, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	for _, store := range []*Store{older, restarted} {
+		claim := internalClaim(driver.NewOwner())
+		_, tx, err := store.Begin(t.Context(), claim, 0)
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context(), outcome))
+		record, err := store.Load(t.Context(), claim.ID)
+		require.NoError(t, err)
+		assert.Equal(t, driver.Completed, record.Status)
+	}
+	_, err = older.kit.Work.Exec(`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0)`)
+	require.NoError(t, err)
+	_, err = Open(t.Context(), path)
+	require.ErrorIs(t, err, ErrSchema)
 	require.NoError(t, older.Close())
-	require.NoError(t, newer.Close())
+	require.NoError(t, restarted.Close())
 }

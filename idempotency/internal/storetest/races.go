@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
-	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
@@ -61,7 +56,6 @@ func (k *kit) testRaces() {
 			k.test(fmt.Sprint(state, row.with), func(k *kit) { k.race(state, row.with) })
 		}
 	}
-	k.test("all", (*kit).raceAll)
 }
 
 // racer is an operation on a record, which others run on it at the same time.
@@ -214,99 +208,4 @@ func (o *order) follow(now moment, of *operation, err error) (moment, bool) {
 		now.Status, now.Result = of.to, of.outcome.Stored()
 	}
 	return now, holds
-}
-
-// ledger is what the executions of one operation have been granted.
-type ledger struct {
-	mu        sync.Mutex
-	id        driver.ID
-	granted   map[int64]string // owners by generation
-	completed []int64
-	leases    []driver.Lease
-}
-
-// raceAll runs random operations, with leases so short that executions are taken over,
-// and with lost leases.
-func (k *kit) raceAll() {
-	const workers, rounds = 8, 40
-	ledgers := make([]*ledger, 4)
-	for i := range ledgers {
-		ledgers[i] = &ledger{id: k.id(), granted: make(map[int64]string)}
-	}
-	ctx := k.patient()
-	together(workers, func(i int) {
-		for range rounds {
-			l, do := ledgers[rand.IntN(len(ledgers))], k.claimAny
-			if rand.IntN(2) == 0 {
-				do = k.writeAny
-			}
-			if !assert.NoError(k, do(ctx, k.handle(i), l)) {
-				return
-			}
-		}
-	})
-	for _, l := range ledgers {
-		record := k.load(l.id)
-		last := int64(len(l.granted))
-		for generation := range last {
-			assert.NotEmpty(k, l.granted[generation+1], "generation %d of %d", generation+1, last)
-		}
-		assert.Equal(k, driver.Lease{ID: l.id, Owner: l.granted[last], Generation: last}, record.Lease())
-		if record.Status == driver.Completed {
-			assert.Equal(k, []int64{last}, l.completed)
-			assert.EqualValues(k, last, record.Result.Code)
-		} else {
-			assert.Empty(k, l.completed)
-		}
-	}
-}
-
-// claimAny makes a claim with a short lease.
-func (k *kit) claimAny(ctx context.Context, store driver.Store, l *ledger) error {
-	claim := k.claim(l.id)
-	claim.Lease, claim.Takeover = time.Duration(1+rand.Int64N(int64(5*time.Millisecond))), driver.Reexecute
-	reservation, err := store.Reserve(ctx, claim)
-	if err != nil || reservation.Decision != driver.Acquired {
-		return err
-	}
-	lease := reservation.Record.Lease()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if other, ok := l.granted[lease.Generation]; ok {
-		return fmt.Errorf("generation %d was granted to %q and to %q", lease.Generation, other, lease.Owner)
-	}
-	l.granted[lease.Generation] = lease.Owner
-	l.leases = append(l.leases, lease)
-	return nil
-}
-
-// writeAny uses one of the last two leases.
-func (*kit) writeAny(ctx context.Context, store driver.Store, l *ledger) error {
-	l.mu.Lock()
-	leases := l.leases[max(0, len(l.leases)-2):]
-	l.mu.Unlock()
-	if len(leases) == 0 {
-		return nil
-	}
-	lease := leases[rand.IntN(len(leases))]
-	var err error
-	switch chance := rand.IntN(100); {
-	case chance < 10:
-		err = store.Complete(ctx, lease, driver.Outcome{
-			Status: driver.Completed, Result: driver.Result{Code: int(lease.Generation)},
-		})
-		if err == nil {
-			l.mu.Lock()
-			l.completed = append(l.completed, lease.Generation)
-			l.mu.Unlock()
-		}
-	case chance < 50:
-		err = store.Renew(ctx, lease, time.Millisecond)
-	default:
-		err = store.Release(ctx, lease)
-	}
-	if errors.Is(err, driver.ErrLeaseLost) {
-		return nil
-	}
-	return err
 }
