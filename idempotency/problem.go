@@ -28,7 +28,9 @@ type problem struct {
 }
 
 // The problems.
-var ( //nolint:gochecknoglobals // never written to
+//
+//nolint:gochecknoglobals // never written to
+var (
 	keyMissing     = problem{kind: "key-missing", title: "An idempotency key is required", status: http.StatusBadRequest}
 	keyInvalid     = problem{kind: "key-invalid", title: "The idempotency key is malformed", status: http.StatusBadRequest}
 	scopeless      = problem{kind: "scope", title: "The request does not belong to a known account", status: http.StatusForbidden}

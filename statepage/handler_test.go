@@ -261,40 +261,24 @@ func TestT7JSONIsASuperset(t *testing.T) {
 		require.NoError(t, json.Unmarshal(text, &tree))
 		known := holds(tree)
 		known["–"] = true // a quantile without a sample
-		s := newPageData(p, 0)
-		require.NotEmpty(t, s.Failing.Rows)
-		require.NotEmpty(t, s.Blocked.Rows)
-		require.NotEmpty(t, s.Quotas.Rows)
-		require.NotEmpty(t, s.Slow.Rows)
-		shows := func(texts ...string) {
-			for _, text := range texts {
-				require.True(t, known[text], "%q is in the JSON", text)
+		var html strings.Builder
+		require.NoError(t, htmlPage.Execute(&html, newPageData(p, 0)))
+		require.True(t, known[p.Headline.Text], p.Headline.Text)
+		columns := regexp.MustCompile(`data-label="(State|Last minute|Last 5 min|Until|Explanation|Took|Began|Quota|Remaining|Queued|Health|Circuit|Failed calls|In flight|Before a retry|p50|p95|p99|Responses)"[^>]*>(.*?)</td>`)
+		cells := columns.FindAllStringSubmatch(html.String(), -1)
+		require.Greater(t, len(cells), 20)
+		computed := regexp.MustCompile(`%$|^in |^no limit$|^(rejecting|waiting|4xx|5xx)$`) // from the page's time, or of the state
+		for _, cell := range cells {
+			for _, text := range strings.FieldsFunc(tags.ReplaceAllString(cell[2], "|"), func(r rune) bool { return r == '|' }) {
+				for _, word := range regexp.MustCompile(` of | × |, `).Split(strings.TrimSpace(text), -1) {
+					require.True(t, word == "" || known[text] || known[word] || computed.MatchString(word), "%q of %s is in the JSON", word, cell[1])
+				}
 			}
-		}
-		shows(s.Headline.Text, s.Headline.Class)
-		for _, r := range s.Failing.Rows {
-			failed, of, _ := strings.Cut(r.Calls, " of ")
-			recent, ofRecent, _ := strings.Cut(r.Minute, " of ")
-			n, _, _ := strings.Cut(r.Kinds, " × ")
-			status, _ := strings.CutPrefix(r.Last, "status ")
-			shows(r.Scope, r.Client, r.Word, failed, of, recent, ofRecent, n, status, r.LastAt, r.Since, r.Action)
-		}
-		for _, r := range s.Blocked.Rows {
-			shows(r.Scope, r.Client, r.Reason, r.Until)
-		}
-		for _, r := range s.Slow.Rows {
-			shows(r.Scope, r.Client, r.Explanation, r.Took, r.Began)
-		}
-		for _, r := range s.Quotas.Rows {
-			left, of, _ := strings.Cut(r.Remaining, " of ")
-			shows(r.Scope, r.Client, r.Bucket, left, of, r.Reset, r.Queued)
-		}
-		for _, r := range s.Scopes.Rows {
-			failed, of, _ := strings.Cut(r.Failed, " of ")
-			shows(r.Scope, r.Client, r.Health, r.Circuit, failed, of, r.InFlight, r.Queued, r.RetryWaiting, r.Budget, r.P50, r.P95, r.P99, r.Samples)
 		}
 	})
 }
+
+var tags = regexp.MustCompile(`<[^>]*>`)
 
 // everything returns a Handler of a Transport with an open circuit, and of one with an
 // exhausted quota and a call that waited for it. It must be called in a bubble.
@@ -326,6 +310,14 @@ func TestPage_answers(t *testing.T) {
 		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in the queue, 20 ms for the server\. status 200`, text)
 		require.Regexp(t, `bank\.test client-1 requests 0 of 2 \d\d:\d\d:\d\d\.\d in`, text)
 	})
+}
+
+// rendered returns the text of the page of d.
+func rendered(t *testing.T, d *pageData) string {
+	t.Helper()
+	var html strings.Builder
+	require.NoError(t, htmlPage.Execute(&html, d))
+	return shown(html.String())
 }
 
 // shown returns the text of a page.
@@ -370,19 +362,20 @@ func TestPage_whatFails(t *testing.T) {
 			p := newPage("", map[string]*resilienthttp.Transport{"api": tr}, nil, "")
 			require.Equal(t, row.want, p.Transports[0].Scopes[0].Health)
 			d := newPageData(p, 0)
-			require.Equal(t, row.want.class(), d.Scopes.Rows[0].Class)
-			require.Equal(t, row.want.class(), d.Stats[0].Class)
-			require.Equal(t, row.want.class(), d.Headline.Class)
+			require.Equal(t, row.want.Class(), d.Scopes.Rows[0].Health.Class())
+			require.Equal(t, row.want.Class(), d.Stats[0].Class)
+			require.Equal(t, row.want.Class(), d.Headline.Class)
 			if row.want == healthOK {
 				require.Empty(t, d.Failing.Rows)
 				return
 			}
 			require.Equal(t, "1", d.Stats[0].Figure)
 			f := d.Failing.Rows[0]
-			require.Equal(t, []string{row.want.class(), string(row.want), row.last}, []string{f.Class, f.Word, f.Last})
-			require.NotEmpty(t, f.Since)
+			require.Equal(t, row.want, f.Health)
+			require.Contains(t, rendered(t, d), " "+row.last+" at ")
+			require.NotZero(t, f.Responses.Since)
 			if row.kinds != "" {
-				require.Equal(t, row.kinds, f.Kinds)
+				require.Equal(t, row.kinds, f.Responses.Kinds())
 			}
 		})
 	}
@@ -410,7 +403,7 @@ func TestPage_whatFails(t *testing.T) {
 		d := newPageData(newPage("", map[string]*resilienthttp.Transport{"api": tr}, nil, ""), 0)
 		var rows []string
 		for _, r := range d.Failing.Rows {
-			rows = append(rows, r.Scope+" "+r.Word+" "+r.Ratio)
+			rows = append(rows, r.Scope+" "+string(r.Health)+" "+percentOf(r.Responses.Failures, r.Responses.Calls))
 		}
 		require.Equal(t, []string{"all.test failing 100 %", "half.test degraded 50 %", "tenth.test degraded 10 %", "rare.test degraded 0.5 %"}, rows)
 		require.Equal(t, "all.test", d.Scopes.Rows[0].Scope)
@@ -497,9 +490,9 @@ func TestEntriesAreBounded(t *testing.T) {
 	many := make([]int, 500)
 	text, err := json.Marshal(many)
 	require.NoError(t, err)
-	all, left := entries(text)
-	require.Len(t, all, maxEntries)
-	require.Equal(t, 500-maxEntries, left)
+	all := (&sourceView{shown: text}).Entries()
+	require.Len(t, all.Rows, maxEntries)
+	require.Equal(t, 500-maxEntries, all.Left)
 }
 
 func TestFormat_secondsAndNumbers(t *testing.T) {
@@ -586,7 +579,7 @@ func TestPage_outage(t *testing.T) {
 						require.Contains(t, []string{"warn", "bad"}, class, "%s after %v: %s", where, at, p.Headline.Text)
 					}
 					require.Regexp(t, `since \d\d:`, p.Headline.Text, at)
-					require.NotEmpty(t, d.Failing.Rows[0].Since, at)
+					require.NotZero(t, d.Failing.Rows[0].Responses.Since, at)
 					if at > 75*time.Second {
 						require.Equal(t, "bad", p.Headline.Class, at)
 					}
@@ -787,7 +780,7 @@ func TestPage_halfOpen(t *testing.T) {
 		p := decoded(t, of(tr), "")
 		d := newPageData(p, 0)
 		require.Equal(t, stat{"1", "scope is blocked", "warn"}, d.Stats[2])
-		require.Equal(t, "probing", d.Blocked.Rows[0].Word)
+		require.Contains(t, rendered(t, d), "down.test client-0 probing ")
 	})
 }
 
@@ -847,13 +840,13 @@ func TestPage_answersOnly(t *testing.T) {
 		d := newPageData(p, 0)
 		require.Contains(t, p.Headline.Text, "api.test fails: all 30 calls since 00:05:00.0 ")
 		f := d.Failing.Rows[0]
-		require.Equal(t, []string{"30 × 4xx", "30"}, []string{f.Kinds, strings.Fields(f.Calls)[0]})
-		require.Equal(t, "30", strings.Fields(f.Minute)[0])
+		require.Equal(t, "30 × 4xx", f.Responses.Kinds())
+		require.Equal(t, []int{30, 30}, []int{f.Responses.Failures, f.LastMinute.Failures})
 		require.NotEqual(t, "0 %", d.Stats[1].Figure)
 		failures := p.Transports[0].Scopes[0].History.Failures
 		require.Equal(t, []int{19, 11}, failures[len(failures)-2:], "of 18.75 s")
 		require.Zero(t, failures[len(failures)-3])
-		require.NotEmpty(t, f.History.Failures)
+		require.NotEmpty(t, newPicture([]ownedScope{f}, p.At).Failures)
 	})
 }
 

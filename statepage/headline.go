@@ -40,11 +40,11 @@ func newHeadline(p *page) headline {
 	case worst == nil:
 		h = headline{"", "No call was made yet."}
 	case failing > 0:
-		h = headline{"bad", worst.name() + " fails" + worst.story(p.At) + others(failing-1, degraded)}
+		h = headline{"bad", worst.Name() + " fails" + worst.story(p.At) + others(failing-1, degraded)}
 	case degraded > 0:
-		h = headline{"warn", worst.name() + worst.verb() + worst.story(p.At) + others(0, degraded-1)}
+		h = headline{"warn", worst.Name() + worst.verb() + worst.story(p.At) + others(0, degraded-1)}
 	case worst.Blocked != nil:
-		h = headline{"warn", "Calls to " + worst.name() + " wait. " + worst.Blocked.Reason + " " + worst.Action}
+		h = headline{"warn", "Calls to " + worst.Name() + " wait. " + worst.Blocked.Reason + " " + worst.Action}
 	case calls == 0:
 		h = headline{"", "No call has ended in the last 5 min."}
 	}
@@ -57,7 +57,7 @@ func newHeadline(p *page) headline {
 // story returns how much fails, since when, why, and what is done about it.
 func (s *scopeView) story(now time.Time) string {
 	var parts []string
-	if slow := s.slowness(); slow != "" {
+	if slow := s.Slowness(); slow != "" {
 		parts = append(parts, slow)
 	}
 	if failed := s.failures(now); failed != "" {
@@ -111,8 +111,8 @@ func (s *scopeView) failures(now time.Time) string {
 	return text + ", no success" + since
 }
 
-// slowness returns what is slow, and what is usual; "" means that nothing is slow.
-func (s *scopeView) slowness() string {
+// Slowness returns what is slow, and what is usual; "" means that nothing is slow.
+func (s *scopeView) Slowness() string {
 	l := &s.Latency
 	switch usual := "usually " + formatSeconds(l.UsualP50); {
 	case !l.Slow:
@@ -161,8 +161,8 @@ func agree(n int, one, many string) string {
 	return many
 }
 
-// name is the scope with its priority.
-func (s *scopeView) name() string {
+// Name is the scope with its priority.
+func (s *scopeView) Name() string {
 	if s.Priority != "" {
 		return s.Scope + " (" + s.Priority + ")"
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp"
 )
 
 //go:embed style.css
@@ -19,7 +17,12 @@ var style string
 //go:embed page.html
 var pageText string
 
-var htmlPage = template.Must(template.New("page").Parse(pageText)) //nolint:gochecknoglobals // never written to
+var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{ //nolint:gochecknoglobals // never written to
+	"clock": clock, "until": timeUntil, "ago": timeSince, "seconds": formatSeconds,
+	"count": count, "grouped": grouped, "plural": plural, "ratio": ratioOf, "percent": percentOf, "remaining": formatRemaining,
+	"part": percent, "sum": func(a, b float64) float64 { return a + b }, "ended": endedWith,
+	"history": func(o ownedScope, now time.Time) *picture { return newPicture([]ownedScope{o}, now) },
+}).Parse(pageText))
 
 // The maximum numbers of rows of the HTML. The JSON has all.
 const (
@@ -30,120 +33,66 @@ const (
 	maxScopes  = 200
 )
 
-// pageData is what the template shows.
+// pageData is what the template shows beside the page.
 type pageData struct {
-	Title, Clock, Stamp string
-	Style               template.CSS
-	Refresh             int
-	Filter              string
-	Headline            headline
-	Errors              []string // of configurations
-	Stats               []stat
-	History             *picture // of all scopes; nil: no call
-	Failing             section[failingRow]
-	Blocked             section[blockedRow]
-	Slow                section[slowRow]
-	Quotas              section[quotaRow]
-	Scopes              section[scopeRow]
-	Sources             []sourceSection
+	*page
+
+	Filter, Stamp                  string
+	Style                          template.CSS
+	Refresh                        int
+	Stats                          []stat
+	History                        *picture // of all scopes; nil: no call
+	Failing, Blocked, Slow, Scopes section[ownedScope]
+	Quotas                         section[ownedQuota]
 }
 
-// section is a table. Left is the number of rows that are not shown, or "".
+// section is a table. Left is the number of rows that are not shown.
 type section[Row any] struct {
 	Rows []Row
-	Left string
+	Left int
 }
 
-func leftOut(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return count(n)
+func newSection[Row any](all []Row, most int) section[Row] {
+	shown := min(most, len(all))
+	return section[Row]{all[:shown], len(all) - shown}
 }
 
 // stat is a figure at the top of the page.
 type stat struct{ Figure, Text, Class string }
 
-// owner is the scope and the Transport of a row.
-type owner struct{ Scope, Client string }
-
-type failingRow struct {
-	owner
-	Class, Word                              string
-	MinuteRatio, Minute, Ratio, Calls, Kinds string
-	Last, LastAt, Since, Ago, Action         string
-	History                                  *picture
-}
-
-type blockedRow struct {
-	owner
-	Class, Word, Until, In, Reason string
-}
-
-type slowRow struct {
-	owner
-	Took, Explanation, Ended, Began           string
-	QueueWait, InFlight, RetryWait, RetryFrom float64 // per cent
-}
-
-type quotaRow struct {
-	owner
-	Bucket, Class, Remaining, Reset, In, Queued string
-	Limited                                     bool
-	Used                                        float64 // per cent
-}
-
-type scopeRow struct {
-	owner
-	Class, Health, Circuit, SlowStart, Failed, InFlight, Queued, RetryWaiting, Budget, P50, P95, P99, Samples string
-	UsualP50, UsualP99                                                                                        string
-}
-
-type sourceSection struct {
-	Name, Error string
-	Entries     []entry
-	Left        string
-}
-
 // ownedScope is a scope with the name of its Transport.
 type ownedScope struct {
 	*scopeView
-	client string
-}
 
-func (o ownedScope) owner() owner { return owner{o.name(), o.client} }
+	Client string
+}
 
 // newPageData makes the page's text.
 func newPageData(p *page, refresh int) *pageData {
 	d := &pageData{
-		Title: p.Title, Clock: clock(p.At) + " UTC", Stamp: p.At.UTC().Format(time.RFC3339Nano),
-		Style: template.CSS(style), Refresh: refresh, Filter: p.filter, Headline: p.Headline, //nolint:gosec // a constant, and its hash is in the policy
+		page: p, Filter: p.filter, Stamp: p.At.UTC().Format(time.RFC3339Nano), Refresh: refresh,
+		Style: template.CSS(style), //nolint:gosec // a constant, and its hash is in the policy
 	}
 	var all []ownedScope
 	for i := range p.Transports {
 		t := &p.Transports[i]
-		if t.Error != "" {
-			d.Errors = append(d.Errors, "Each call of "+t.Name+" fails: "+t.Error)
-		}
 		for j := range t.Scopes {
 			all = append(all, ownedScope{&t.Scopes[j], t.Name})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b ownedScope) int { return a.compare(b.scopeView) })
-	d.Failing = failingSection(all, p.At)
-	d.Blocked = blockedSection(all, p.At)
-	d.Slow = slowSection(all)
-	d.Quotas = quotaSection(all, p.At)
-	d.Scopes = newSection(all, maxScopes, newScopeRow)
+	only := func(keep func(ownedScope) bool) []ownedScope {
+		return slices.DeleteFunc(slices.Clone(all), func(o ownedScope) bool { return !keep(o) })
+	}
+	blocked := only(func(o ownedScope) bool { return o.Blocked != nil && o.Blocked.Rejecting })
+	blocked = append(blocked, only(func(o ownedScope) bool { return o.Blocked != nil && !o.Blocked.Rejecting })...)
+	slow := only(func(o ownedScope) bool { return o.Slowest != nil })
+	slices.SortStableFunc(slow, func(a, b ownedScope) int { return cmp.Compare(b.Slowest.Latency, a.Slowest.Latency) })
+	d.Failing = newSection(only(func(o ownedScope) bool { return o.Health != healthOK }), maxFailing)
+	d.Blocked, d.Slow, d.Scopes = newSection(blocked, maxBlocked), newSection(slow, maxSlow), newSection(all, maxScopes)
+	d.Quotas = newSection(quotasOf(all), maxQuotas)
 	d.Stats = statsOf(all, d)
 	d.History = newPicture(all, p.At)
-	for i := range p.Sources {
-		v := &p.Sources[i]
-		o := sourceSection{Name: v.Name, Error: v.Error}
-		shown, left := entries(v.shown)
-		o.Entries, o.Left = shown, leftOut(left)
-		d.Sources = append(d.Sources, o)
-	}
 	return d
 }
 
@@ -177,8 +126,8 @@ func (s *scopeView) severity() int {
 
 func failureRatio(failures, calls int) float64 { return float64(failures) / float64(max(calls, 1)) }
 
-// class returns the CSS class of a health.
-func (h health) class() string {
+// Class returns the CSS class of a health.
+func (h health) Class() string {
 	switch h {
 	case healthFailing:
 		return "bad"
@@ -189,52 +138,8 @@ func (h health) class() string {
 	}
 }
 
-// newSection makes the first rows of all.
-func newSection[From, Row any](all []From, most int, row func(From) Row) section[Row] {
-	var s section[Row]
-	for _, from := range all[:min(most, len(all))] {
-		s.Rows = append(s.Rows, row(from))
-	}
-	s.Left = leftOut(len(all) - len(s.Rows))
-	return s
-}
-
-// failingSection lists the scopes that are not healthy, in the order of all.
-func failingSection(all []ownedScope, now time.Time) section[failingRow] {
-	var failing []ownedScope
-	for _, o := range all {
-		if o.Health != healthOK {
-			failing = append(failing, o)
-		}
-	}
-	return newSection(failing, maxFailing, func(o ownedScope) failingRow {
-		r := failingRow{owner: o.owner(), Class: o.Health.class(), Word: string(o.Health), Kinds: kindsOf(&o.Responses), Action: o.Action}
-		r.MinuteRatio, r.Minute = failedOf(o.LastMinute.Failures, o.LastMinute.Calls)
-		r.Ratio, r.Calls = failedOf(o.Responses.Failures, o.Responses.Calls)
-		r.History = newPicture([]ownedScope{o}, now)
-		if r.Last = o.slowness(); r.Last != "" {
-			return r
-		}
-		if f := o.scopeView.Failure; f != nil {
-			r.Last, r.LastAt = endedWith(f.Status, f.ErrorType, f.Error), clock(f.At)
-		}
-		if since := o.Responses.Since; !since.IsZero() {
-			r.Since, r.Ago = clock(since), timeSince(since, now)
-		}
-		return r
-	})
-}
-
-// failedOf returns "61.6 %" and "154 of 250".
-func failedOf(failures, calls int) (ratio, failed string) {
-	if calls == 0 {
-		return "no call", ""
-	}
-	return percentOf(failures, calls), ratioOf(failures, calls)
-}
-
-// kindsOf lists the kinds of failures with their counts.
-func kindsOf(r *responsesView) string {
+// Kinds lists the kinds of failures with their counts.
+func (r *responsesView) Kinds() string {
 	var kinds []string
 	answers := r.ClientErrors - r.Throttled
 	if r.Failures <= r.Rejected+r.NetworkErrors+r.Timeouts+r.ServerErrors+r.Throttled {
@@ -251,134 +156,51 @@ func kindsOf(r *responsesView) string {
 	return strings.Join(kinds, ", ")
 }
 
-func blockedSection(all []ownedScope, now time.Time) section[blockedRow] {
-	var blocked []ownedScope
-	for _, o := range all {
-		if o.Blocked != nil {
-			blocked = append(blocked, o)
-		}
+// Ended says with what a call ended.
+func (c *callView) Ended() string {
+	text := endedWith(c.Status, "", c.Error)
+	if c.Attempts != 1 {
+		text += ", " + plural(c.Attempts, "attempt")
 	}
-	slices.SortStableFunc(blocked, func(a, b ownedScope) int {
-		if a.Blocked.Rejecting == b.Blocked.Rejecting {
-			return 0
-		}
-		if a.Blocked.Rejecting {
-			return -1
-		}
-		return 1
-	})
-	return newSection(blocked, maxBlocked, func(o ownedScope) blockedRow {
-		r := blockedRow{owner: o.owner(), Class: "warn", Word: "waiting", Reason: o.Blocked.Reason, Until: "a permit is free"}
-		switch {
-		case o.Blocked.Rejecting:
-			r.Class, r.Word = "bad", "rejecting"
-		case o.Breaker.State == resilienthttp.StateHalfOpen.String():
-			r.Word, r.Until = "probing", "the probes succeed"
-		}
-		if at := o.Blocked.Until; !at.IsZero() {
-			r.Until, r.In = clock(at), timeUntil(at, now)
-		}
-		return r
-	})
-}
-
-func slowSection(all []ownedScope) section[slowRow] {
-	var slow []ownedScope
-	for _, o := range all {
-		if o.Slowest != nil {
-			slow = append(slow, o)
-		}
-	}
-	slices.SortStableFunc(slow, func(a, b ownedScope) int { return cmp.Compare(b.Slowest.Latency, a.Slowest.Latency) })
-	return newSection(slow, maxSlow, func(o ownedScope) slowRow {
-		c := o.Slowest
-		r := slowRow{
-			owner: o.owner(), Took: formatSeconds(c.Latency), Explanation: c.Explanation, Began: clock(c.Start),
-			QueueWait: percent(c.QueueWait, c.Latency), InFlight: percent(c.InFlight, c.Latency), RetryWait: percent(c.RetryWait, c.Latency),
-		}
-		r.RetryFrom = r.QueueWait + r.InFlight
-		r.Ended = endedWith(c.Status, "", c.Error)
-		if c.Attempts != 1 {
-			r.Ended += ", " + plural(c.Attempts, "attempt")
-		}
-		return r
-	})
+	return text
 }
 
 // ownedQuota is a quota with its scope.
 type ownedQuota struct {
 	*quotaView
-	of ownedScope
+
+	Of ownedScope
 }
 
-// used is the used part in per cent. A quota of unknown limit is known because it blocks.
-func (q ownedQuota) used() float64 {
-	if q.Limit <= 0 {
-		return 100
-	}
-	return percent(float64(q.Limit-q.Remaining), float64(q.Limit))
-}
-
-func quotaSection(all []ownedScope, now time.Time) section[quotaRow] {
+// quotasOf returns the quotas of all scopes, the most used one first.
+func quotasOf(all []ownedScope) []ownedQuota {
 	var quotas []ownedQuota
 	for _, o := range all {
 		for i := range o.scopeView.Quotas {
 			quotas = append(quotas, ownedQuota{&o.scopeView.Quotas[i], o})
 		}
 	}
-	slices.SortStableFunc(quotas, func(a, b ownedQuota) int { return cmp.Compare(b.used(), a.used()) })
-	return newSection(quotas, maxQuotas, func(q ownedQuota) quotaRow {
-		r := quotaRow{owner: q.of.owner(), Bucket: q.Bucket, Used: q.used(), Limited: q.Limit > 0, Queued: count(q.of.Queued)}
-		if r.Bucket == "" {
-			r.Bucket = "requests"
-		}
-		if q.Key != "" {
-			r.Bucket += " of " + q.Key
-		}
-		if r.Limited {
-			r.Remaining = grouped(q.Remaining) + " of " + grouped(q.Limit)
-		}
-		switch {
-		case q.BlockedUntil.After(now):
-			r.Class, r.Reset, r.In = "bad", "blocked until "+clock(q.BlockedUntil), timeUntil(q.BlockedUntil, now)
-		case q.Reset.After(now):
-			r.Reset, r.In = clock(q.Reset), timeUntil(q.Reset, now)
-		}
-		if r.Class == "" && r.Used >= 90 {
-			r.Class = "warn"
-		}
-		return r
-	})
+	slices.SortStableFunc(quotas, func(a, b ownedQuota) int { return cmp.Compare(b.Used(), a.Used()) })
+	return quotas
 }
 
-func newScopeRow(o ownedScope) scopeRow {
-	r := scopeRow{
-		owner: o.owner(), Health: string(o.Health), Class: o.Health.class(), Circuit: o.Breaker.State,
-		InFlight: count(o.InFlight), Queued: count(o.Queued), RetryWaiting: count(o.RetryWaiting),
-		Failed: "–", Budget: "no limit", P50: "–", P95: "–", P99: "–", Samples: count(o.Latency.Samples),
+// Used is the used part in per cent. A quota of unknown limit is known because it blocks.
+func (q ownedQuota) Used() float64 {
+	if q.Limit <= 0 {
+		return 100
 	}
-	if n := o.Breaker.Openings; n > 0 {
-		r.SlowStart = "opened " + plural(n, "time") + " in 5 min"
+	return percent(float64(q.Limit-q.Remaining), float64(q.Limit))
+}
+
+// Class returns the CSS class of a quota.
+func (q ownedQuota) Class(now time.Time) string {
+	switch {
+	case q.BlockedUntil.After(now):
+		return "bad"
+	case q.Used() >= 90:
+		return "warn"
 	}
-	if since := o.Breaker.FailingSince; !since.IsZero() {
-		r.SlowStart = "fails since " + clock(since)
-	}
-	if o.Breaker.SlowStartLimit > 0 {
-		r.SlowStart = "at most " + formatRemaining(o.Breaker.SlowStartLimit) + " in flight"
-	}
-	if o.Responses.Calls > 0 {
-		r.Failed = ratioOf(o.Responses.Failures, o.Responses.Calls)
-	}
-	if o.Budget.Remaining >= 0 {
-		r.Budget = formatRemaining(o.Budget.Remaining)
-	}
-	if o.Latency.Samples > 0 {
-		r.P50, r.P95, r.P99 = formatSeconds(o.Latency.P50), formatSeconds(o.Latency.P95), formatSeconds(o.Latency.P99)
-	}
-	if o.Latency.UsualP50 > 0 {
-		r.UsualP50, r.UsualP99 = "usually "+formatSeconds(o.Latency.UsualP50), "usually "+formatSeconds(o.Latency.UsualP99)
-	}
-	return r
+	return ""
 }
 
 // statsOf returns the figures at the top.
@@ -409,11 +231,11 @@ func statsOf(all []ownedScope, d *pageData) []stat {
 	}
 	if len(d.Quotas.Rows) > 0 {
 		q := d.Quotas.Rows[0]
-		stats = append(stats, stat{fmt.Sprintf("%.0f %%", math.Floor(q.Used)), "of a quota used, " + q.Scope, q.Class})
+		stats = append(stats, stat{fmt.Sprintf("%.0f %%", math.Floor(q.Used())), "of a quota used, " + q.Of.Name(), q.Class(d.At)})
 	}
 	if len(d.Slow.Rows) > 0 {
 		c := d.Slow.Rows[0]
-		stats = append(stats, stat{c.Took, "the slowest call of the last minute, " + c.Scope, ""})
+		stats = append(stats, stat{formatSeconds(c.Slowest.Latency), "the slowest call of the last minute, " + c.Name(), ""})
 	}
 	return stats
 }

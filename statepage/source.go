@@ -107,18 +107,13 @@ type entry struct{ Path, Value string }
 // maxEntries is the maximum number of values of a source in the HTML.
 const maxEntries = 200
 
-// entries returns the values of a JSON text in order, and the number of those left out.
-func entries(text json.RawMessage) (all []entry, left int) {
-	d := json.NewDecoder(bytes.NewReader(text))
+// Entries returns the values of the state in order.
+func (v *sourceView) Entries() section[entry] {
+	var all []entry
+	d := json.NewDecoder(bytes.NewReader(v.shown))
 	d.UseNumber()
-	walk(d, "", func(e entry) {
-		if len(all) < maxEntries {
-			all = append(all, e)
-		} else {
-			left++
-		}
-	})
-	return all, left
+	walk(d, "", func(e entry) { all = append(all, e) })
+	return newSection(all, maxEntries)
 }
 
 // walk calls f with each value of a well-formed text.
