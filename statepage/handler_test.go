@@ -267,7 +267,7 @@ func TestT7JSONIsASuperset(t *testing.T) {
 		columns := regexp.MustCompile(`data-label="(State|Last minute|Last 5 min|Until|Explanation|Took|Began|Quota|Remaining|Queued|Health|Circuit|Failed calls|In flight|Before a retry|p50|p95|p99|Responses)"[^>]*>(.*?)</td>`)
 		cells := columns.FindAllStringSubmatch(html.String(), -1)
 		require.Greater(t, len(cells), 20)
-		computed := regexp.MustCompile(`%$|^in |^no limit$|^(rejecting|waiting|4xx|5xx)$`) // from the page's time, or of the state
+		computed := regexp.MustCompile(`%$|^in |^fails since |^no limit$|^(rejecting|waiting|4xx|5xx)$`) // from the page's time, or of the state
 		for _, cell := range cells {
 			for _, text := range strings.FieldsFunc(tags.ReplaceAllString(cell[2], "|"), func(r rune) bool { return r == '|' }) {
 				for _, word := range regexp.MustCompile(` of | × |, `).Split(strings.TrimSpace(text), -1) {
