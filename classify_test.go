@@ -107,7 +107,6 @@ func TestRetryAfter(t *testing.T) {
 // §4.11: above MaxRetryAfter, the call returns its response at once.
 func TestRetryAfterTooLong(t *testing.T) {
 	const year = 365 * 24 * time.Hour
-	date := clockOfServer.Format(http.TimeFormat)
 	for _, row := range []struct {
 		name   string
 		header []string
@@ -117,10 +116,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 		{"a second more than the default", []string{"Retry-After", "61"}, 0, 61 * time.Second},
 		{"a bit more", []string{"Retry-After", "60.000001"}, 0, time.Minute + time.Microsecond},
 		{"a smaller limit", []string{"Retry-After", "2"}, time.Second, 2 * time.Second},
-		{"overflows a Duration", []string{"Retry-After", "9223372037"}, 0, year},
 		{"overflows an int64", []string{"Retry-After", "99999999999999999999999999"}, 0, year},
-		{"overflows in milliseconds", []string{"Retry-After-Ms", "9223372036854775807"}, 0, year},
-		{"the year 9999", []string{"Date", date, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"}, 0, year},
 		{"reset of a quota", []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600"}, 0, time.Hour},
 	} {
 		bubble.Run(t, "§4.11 "+row.name, func(t *testing.T) {
@@ -279,16 +275,11 @@ func TestBadRetryAfter(t *testing.T) {
 		value string
 		how   int
 	}{
-		{"9223372037", tooLong},           // the nanoseconds overflow
-		{"9223372036854775807", tooLong},  // the largest int64
-		{"18446744073709551616", tooLong}, // more than a uint64
+		{"9223372037", tooLong},          // the nanoseconds overflow
+		{"9223372036854775807", tooLong}, // the largest int64
 		{strings.Repeat("9", 400), tooLong},
 		{"-1", ignored},
 		{"1e308", ignored},
-		{"1e1", ignored},
-		{"NaN", ignored},
-		{"Inf", ignored},
-		{"0x10", ignored},
 		{"", ignored},
 		{"soon", ignored},
 		{"1; 2", ignored},
@@ -567,7 +558,8 @@ func (timeoutError) Error() string { return "i/o timeout" }
 
 func (timeoutError) Timeout() bool { return true }
 
-// §4.8, §4.9: the errors that a Base may return, unwrapped and wrapped.
+// §4.8, §4.9: the classes of errors that a Base may return, unwrapped and wrapped. neterr.TestClassification has all
+// errors of each class.
 func TestTransportErrors(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	read := func(err error) error { return &net.OpError{Op: "read", Net: "tcp", Err: err} }
@@ -583,69 +575,23 @@ func TestTransportErrors(t *testing.T) {
 		left bool // the request may have
 	}{
 		{"ECONNRESET", read(os.NewSyscallError("read", syscall.ECONNRESET)), transient, true},
-		{"ECONNRESET, bare", syscall.ECONNRESET, transient, true},
-		{"EPIPE", &net.OpError{Op: "write", Err: syscall.EPIPE}, transient, true},
 		{"ECONNREFUSED", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), transient, false},
-		{"ECONNREFUSED, bare", syscall.ECONNREFUSED, transient, false},
-		{"EHOSTUNREACH on dial", dial(syscall.EHOSTUNREACH), transient, false},
-		{"EHOSTUNREACH on read", read(syscall.EHOSTUNREACH), transient, true},
-		{"dial timeout", dial(timeoutError{}), transient, false},
-		{"proxyconnect", &net.OpError{Op: "proxyconnect", Err: io.EOF}, transient, false},
-		{"socks connect", &net.OpError{Op: "socks connect", Err: errors.New("general SOCKS server failure")}, transient, false},
 		{"EOF", io.EOF, transient, true},
-		{"unexpected EOF", io.ErrUnexpectedEOF, transient, true},
-		{"read timeout", read(timeoutError{}), transient, true},
-		{"os.ErrDeadlineExceeded", os.ErrDeadlineExceeded, transient, true},
-		{"net.ErrClosed", net.ErrClosed, transient, true},
 		{"a context of Base's own", context.Canceled, transient, true},
 		{"a deadline of Base's own", context.DeadlineExceeded, transient, true},
 		{"unknown kind", errors.New("gremlins"), transient, true},
 		{"NXDOMAIN", dial(&net.DNSError{Err: "no such host", Name: "x.test", IsNotFound: true}), permanent, false},
-		{"NXDOMAIN, bare", &net.DNSError{Err: "no such host", IsNotFound: true}, permanent, false},
-		{"not found for now", &net.DNSError{Err: "no such host", IsNotFound: true, IsTemporary: true}, transient, false},
-		{"DNS, temporary", &net.DNSError{Err: "server misbehaving", IsTemporary: true}, transient, false},
-		{"DNS, timeout", &net.DNSError{Err: "i/o timeout", IsTimeout: true}, transient, false},
-		{"invalid port", dial(&net.AddrError{Err: "invalid port", Addr: "99999"}), permanent, false},
-		{"unknown network", dial(net.UnknownNetworkError("tpc")), permanent, false},
-		{"invalid address", dial(net.InvalidAddrError("no address")), permanent, false},
-		{"unparsed address", dial(&net.ParseError{Type: "IP address", Text: "1.2.3"}), permanent, false},
-		{"address of another family, for now", dial(&net.AddrError{Err: "no suitable address found", Addr: "x.test"}), transient, false},
-		{"an address of another type", &net.AddrError{Err: "missing port in address", Addr: "x.test"}, transient, true},
 		{"unknown authority", x509.UnknownAuthorityError{}, permanent, true},
-		{"hostname", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x.test"}, permanent, true},
-		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, permanent, true},
-		{"no roots", x509.SystemRootsError{}, permanent, true},
 		{"verification", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, permanent, false},
 		{"alert bad_certificate", remote(42), permanent, true},
-		{"alert unsupported_certificate", remote(43), permanent, true},
-		{"alert certificate_revoked", remote(44), permanent, true},
-		{"alert certificate_expired", remote(45), permanent, true},
-		{"alert certificate_unknown", remote(46), permanent, true},
-		{"alert unknown_ca", remote(48), permanent, true},
-		{"alert access_denied", remote(49), permanent, true},
-		{"alert certificate_required", remote(116), permanent, true},
 		{"alert handshake_failure", remote(40), transient, false},
-		{"alert protocol_version", remote(70), transient, false},
-		{"alert insufficient_security", remote(71), transient, false},
-		{"alert unrecognized_name", remote(112), transient, false},
-		{"alert no_application_protocol", remote(120), transient, false},
 		{"alert internal_error", remote(80), transient, true},
-		{"alert bad_record_mac", remote(20), transient, true},
-		{"QUIC alert unknown_ca", tls.AlertError(48), permanent, true},
-		{"QUIC alert handshake_failure", tls.AlertError(40), transient, false},
-		{"first record is no TLS", tls.RecordHeaderError{Msg: "first record", Conn: &net.TCPConn{}}, transient, false},
-		{"a later record is broken", tls.RecordHeaderError{Msg: "oversized record received"}, transient, true},
 		{"scheme mismatch", http.ErrSchemeMismatch, permanent, false},
 		{"scheme mismatch as http.Transport says it", tls.RecordHeaderError{
 			Msg: "first record", RecordHeader: [5]byte([]byte("HTTP/")), Conn: &net.TCPConn{},
 		}, permanent, false},
 		{"scheme", errors.New(`unsupported protocol scheme "ftp"`), permanent, false},
-		{"header", errors.New(`net/http: invalid header field name "a b"`), permanent, false},
-		{"host", errors.New("http: no Host in request URL"), permanent, false},
 		{"body shorter than said", errors.New("http: ContentLength=5 with Body length 3"), permanent, true},
-		{"a text that quotes the URL", errors.New(`Get "http://x.test/?unsupported protocol scheme ": EOF`), transient, true},
-		{"a text that quotes the server", errors.New(`malformed HTTP response "http: no Host in request URL"`), transient, true},
-		{"a text that quotes a timeout", errors.New(`malformed HTTP response "net/http: TLS handshake timeout"`), transient, true},
 		{"circuit of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, transient, true},
 		{"limit of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}, permanent, true},
 		{"limit inside, after an attempt", &resilienthttp.Error{

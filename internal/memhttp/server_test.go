@@ -2,7 +2,6 @@ package memhttp_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -227,19 +225,6 @@ func TestClose_waitsForStartingHandlers(t *testing.T) {
 	}
 }
 
-func TestClose_twice(t *testing.T) {
-	both(t, func(t *testing.T) {
-		s := memhttp.NewServer(t, hello)
-		get(t, &http.Client{Transport: s.Transport()}, s.URL)
-		var wg sync.WaitGroup
-		for range 3 {
-			wg.Go(s.Close)
-		}
-		wg.Wait()
-		s.Close()
-	})
-}
-
 // The cleanup of NewServer runs inside the bubble, after later cleanups, and virtual time
 // passes in it.
 func TestNewServer_cleanupRunsInBubble(t *testing.T) {
@@ -307,79 +292,6 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-func TestResets(t *testing.T) {
-	hijack := func(w http.ResponseWriter) net.Conn {
-		c, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			panic(err)
-		}
-		return c
-	}
-	for _, row := range []struct {
-		name    string
-		handler http.HandlerFunc
-		body    string
-		want    string // of the response body, before the error; none: the request fails
-		err     error
-	}{
-		{"before reading", func(w http.ResponseWriter, _ *http.Request) { memhttp.Reset(hijack(w).(*memhttp.Conn)) }, "body", "", syscall.ECONNRESET},
-		{"without hijacking", func(_ http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }, "", "", syscall.ECONNRESET},
-		{"linger and close", func(w http.ResponseWriter, _ *http.Request) {
-			c := hijack(w).(*memhttp.Conn)
-			_, _ = c.SetLinger(0), c.Close()
-		}, "", "", syscall.ECONNRESET},
-		{"in mid-body", func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "part")
-			_ = http.NewResponseController(w).Flush()
-			memhttp.Reset(memhttp.RequestConn(r))
-		}, "", "part", syscall.ECONNRESET},
-		{"closed", func(w http.ResponseWriter, _ *http.Request) { _ = hijack(w).Close() }, "", "", io.EOF},
-		{"closed in mid-body", func(w http.ResponseWriter, _ *http.Request) {
-			c := hijack(w)
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\npart")
-			_ = c.Close()
-		}, "", "part", io.ErrUnexpectedEOF},
-		{"panic in mid-body", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "part")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		}, "", "part", io.ErrUnexpectedEOF},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			both(t, func(t *testing.T) {
-				s := memhttp.NewServer(t, row.handler)
-				c := &http.Client{Transport: s.Transport()}
-				resp, err := c.Post(s.URL, "", strings.NewReader(row.body))
-				if row.want != "" {
-					require.NoError(t, err)
-					var got []byte
-					got, err = io.ReadAll(resp.Body)
-					require.Equal(t, row.want, string(got))
-					require.NoError(t, resp.Body.Close())
-				}
-				require.ErrorIs(t, err, row.err)
-			})
-		})
-	}
-}
-
-// The client is blocked in a write of more data than the buffers hold.
-func TestReset_duringUpload(t *testing.T) {
-	both(t, func(t *testing.T) {
-		s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.ReadFull(r.Body, make([]byte, 100_000))
-			memhttp.Reset(memhttp.RequestConn(r))
-		}))
-		c := &http.Client{Transport: s.Transport()}
-		_, err := c.Post(s.URL, "", bytes.NewReader(make([]byte, 1<<20)))
-		// http.Transport returns the error of its reader or of its writer, also over a
-		// socket: the reader closes the connection of the writer.
-		if !errors.Is(err, net.ErrClosed) {
-			require.ErrorIs(t, err, syscall.ECONNRESET)
-		}
-	})
-}
-
 // net/http notices closed idle connections before the next request.
 func TestResetConns_idle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -393,32 +305,6 @@ func TestResetConns_idle(t *testing.T) {
 		get(t, c, s.URL)
 		opened, open = s.Conns()
 		require.Equal(t, [2]int{2, 1}, [2]int{opened, open})
-	})
-}
-
-// Conns counts connections with unread bodies and connections that are not closed.
-func TestConns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(make([]byte, 1<<20))
-		}))
-		c := &http.Client{Transport: s.Transport()}
-		var bodies []io.Closer
-		for range 3 {
-			resp, err := c.Get(s.URL)
-			require.NoError(t, err)
-			bodies = append(bodies, resp.Body)
-		}
-		c.CloseIdleConnections()
-		synctest.Wait()
-		opened, open := s.Conns()
-		require.Equal(t, [2]int{3, 3}, [2]int{opened, open})
-		for _, b := range bodies {
-			require.NoError(t, b.Close())
-		}
-		synctest.Wait()
-		opened, open = s.Conns()
-		require.Equal(t, [2]int{3, 0}, [2]int{opened, open})
 	})
 }
 
@@ -508,18 +394,6 @@ func TestDialContext(t *testing.T) {
 			require.Equal(t, row.timeout, oe.Timeout())
 		})
 	}
-}
-
-// Close ends dials that http.Transport does not wait for.
-func TestNetworkClose_endsDials(t *testing.T) {
-	both(t, func(t *testing.T) {
-		s := memhttp.NewServer(t, hello)
-		s.Net.SetDialFault("mem.test", memhttp.Hang)
-		s.Net.SetDialFault("other.test", memhttp.Hang)
-		c := &http.Client{Transport: s.Transport().Clone(), Timeout: time.Millisecond}
-		_, err := c.Get(s.URL)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
 }
 
 // Close of a server resets only its connections, and another server can use its host.

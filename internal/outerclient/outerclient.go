@@ -58,11 +58,7 @@ func InvocationID(h http.Header) string {
 	if id := field.Value(h, awsInvocation); id != "" {
 		return id
 	}
-	client := field.Value(h, googleClient)
-	if client == "" {
-		return ""
-	}
-	return fieldValue(client, " ", googleInvocation)
+	return fieldValue(field.Value(h, googleClient), " ", googleInvocation)
 }
 
 // fieldValue returns the text after the prefix, in the first part of a value that has the prefix.
