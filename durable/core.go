@@ -314,18 +314,20 @@ func (c *core) reap(ctx context.Context) {
 	const page = 100
 	for {
 		changes, err := bounded(ctx, c, func(ctx context.Context) ([]driver.Change, error) { return c.Store.Reap(ctx, page) })
-		if err != nil {
-			if ctx.Err() == nil {
-				c.Trace.failed(err)
-			}
+		c.report(ctx, changes, err)
+		if err != nil || len(changes) < page {
 			return
 		}
-		for i := range changes {
-			c.Trace.changed(&changes[i])
-		}
-		if len(changes) < page {
-			return
-		}
+	}
+}
+
+// report calls the hooks for what a verb did, or for its error.
+func (c *core) report(ctx context.Context, changes []driver.Change, err error) {
+	if err != nil && ctx.Err() == nil {
+		c.Trace.failed(err)
+	}
+	for i := range changes {
+		c.Trace.changed(&changes[i])
 	}
 }
 

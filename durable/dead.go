@@ -51,20 +51,9 @@ func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (JobID
 // how.PerSecond and SeenAt have no effect. It returns ErrStale if the intent has
 // changed since, ErrInvalidState if it was not dead, and ErrNotFound.
 func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
-	c, err := e.start()
-	if err == nil {
-		err = seen.Validate()
-	}
-	if err != nil {
-		return err
-	}
 	event := seen.Event(driver.EventRedrive)
 	event.By, event.Note = how.By, how.Note
-	_, err = c.apply(ctx, event)
-	if err == nil {
-		c.wakeUp()
-	}
-	return err
+	return e.decideSeen(ctx, seen, event)
 }
 
 // Resolve notes a person's decision about an intent that is unknown or dead. ClassSucceeded
@@ -74,18 +63,19 @@ func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
 // ErrStale: the intent has changed since the person saw it. ErrInvalidState: it was neither
 // unknown nor dead. ErrNotFound: there is none.
 func (e *Engine) Resolve(ctx context.Context, seen Seen, outcome Outcome, by string) error {
-	c, err := e.start()
-	if err == nil {
-		err = seen.Validate()
-	}
-	if err != nil {
-		return err
-	}
 	event := seen.Event(driver.EventResolve)
 	event.Outcome, event.By = outcome, by
-	_, err = c.apply(ctx, event)
+	return e.decideSeen(ctx, seen, event)
+}
+
+// decideSeen is decide about what a person saw. The intent may be due then.
+func (e *Engine) decideSeen(ctx context.Context, seen Seen, event driver.Event) error {
+	if err := seen.Validate(); err != nil {
+		return err
+	}
+	err := e.decide(ctx, event)
 	if err == nil {
-		c.wakeUp()
+		e.Wake()
 	}
 	return err
 }

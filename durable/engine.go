@@ -204,30 +204,17 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 // ErrInvalidState: it is too late, or the result is unknown. ErrNotFound: there is no such
 // intent.
 func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
-	c, err := e.start()
-	if err != nil {
-		return err
-	}
-	_, err = c.apply(ctx, driver.Event{Kind: driver.EventCancel, Intent: Intent{ID: id}})
-	return err
+	return e.decide(ctx, driver.Event{Kind: driver.EventCancel, Intent: Intent{ID: id}})
 }
 
 // Find returns an intent. ErrNotFound: there is none.
 func (e *Engine) Find(ctx context.Context, id idempotency.ID) (Record, error) {
-	c, err := e.start()
-	if err != nil {
-		return Record{}, err
-	}
-	return c.Store.Find(ctx, id)
+	return ask(e, func(s Store) (Record, error) { return s.Find(ctx, id) })
 }
 
 // Attempts returns an intent's journal, oldest first. ErrNotFound: there is no such intent.
 func (e *Engine) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error) {
-	c, err := e.start()
-	if err != nil {
-		return nil, err
-	}
-	return c.Store.Attempts(ctx, id)
+	return ask(e, func(s Store) ([]Attempt, error) { return s.Attempts(ctx, id) })
 }
 
 // DeclineCountsFrom returns the time from which a decline of the intent counts, if the provider
@@ -244,11 +231,7 @@ func (e *Engine) DeclineCountsFrom(r *Record) time.Time {
 
 // Stats returns the numbers of intents and workers in the Store.
 func (e *Engine) Stats(ctx context.Context) (Stats, error) {
-	c, err := e.start()
-	if err != nil {
-		return Stats{}, err
-	}
-	return c.Store.Stats(ctx)
+	return ask(e, func(s Store) (Stats, error) { return s.Stats(ctx) })
 }
 
 // Wake makes Run look for due intents at once. Call it after a commit of this process that
@@ -257,6 +240,24 @@ func (e *Engine) Wake() {
 	if c, err := e.start(); err == nil {
 		c.wakeUp()
 	}
+}
+
+// ask calls a verb of the store, of an Engine that is valid.
+func ask[T any](e *Engine, verb func(Store) (T, error)) (T, error) {
+	if _, err := e.start(); err != nil {
+		var none T
+		return none, err
+	}
+	return verb(e.Store)
+}
+
+// decide applies the event of a person.
+func (e *Engine) decide(ctx context.Context, event driver.Event) error {
+	c, err := e.start()
+	if err == nil {
+		_, err = c.apply(ctx, event)
+	}
+	return err
 }
 
 // apply applies one event for a caller.

@@ -8,11 +8,7 @@ import (
 
 // Jobs lists the newest jobs first, at most a hundred.
 func (e *Engine) Jobs(ctx context.Context) ([]Job, error) {
-	c, err := e.start()
-	if err != nil {
-		return nil, err
-	}
-	return c.Store.Jobs(ctx, 100)
+	return ask(e, func(s Store) ([]Job, error) { return s.Jobs(ctx, 100) })
 }
 
 // CancelJob ends a job that is not finished. What it has redriven stays so. ErrNotFound:
@@ -35,11 +31,6 @@ func (c *core) workJob(ctx context.Context) bool {
 		job, changes, err = c.Store.WorkJob(ctx, jobPage)
 		return job, err
 	})
-	if err != nil && ctx.Err() == nil {
-		c.Trace.failed(err)
-	}
-	for i := range changes {
-		c.Trace.changed(&changes[i])
-	}
+	c.report(ctx, changes, err)
 	return err == nil && job.ID != ""
 }

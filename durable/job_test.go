@@ -2,7 +2,6 @@ package durable_test
 
 import (
 	"context"
-	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -144,39 +143,4 @@ func TestRedrive_leavesOutYounger(t *testing.T) {
 		assert.Equal(t, "younger", open[0].ID.Key)
 		assert.Equal(t, 1, redrive(t, e, durable.Filter{}, durable.Redrive{SeenAt: time.Now().Add(time.Hour)}))
 	})
-}
-
-// D22: a job is canceled in the middle.
-func TestCancelJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := through(new(refusing))
-		deadLetters(t, e, 500)
-		id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
-		require.NoError(t, err)
-		_, _, err = e.Store.WorkJob(t.Context(), 200)
-		require.NoError(t, err)
-		require.ErrorIs(t, e.CancelJob(t.Context(), id, ""), durable.ErrInvalid)
-		require.NoError(t, e.CancelJob(t.Context(), id, "bob"))
-		ended := time.Now()
-		work(t, e, 1000)
-		job := jobOf(t, e, id)
-		assert.Equal(t, 200, job.Redriven)
-		assert.Equal(t, "bob", job.CanceledBy)
-		assert.Equal(t, ended, job.FinishedAt.Local())
-		require.ErrorIs(t, e.CancelJob(t.Context(), id, "bob"), durable.ErrInvalidState)
-		require.ErrorIs(t, e.CancelJob(t.Context(), "99", "bob"), durable.ErrNotFound)
-	})
-}
-
-func TestRedrive_rejectsInvalid(t *testing.T) {
-	e := through(new(refusing))
-	for _, rate := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		_, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{PerSecond: rate})
-		require.ErrorIs(t, err, durable.ErrInvalid)
-	}
-	_, err := e.Redrive(t.Context(), durable.Filter{Code: "\xff"}, durable.Redrive{})
-	require.ErrorIs(t, err, durable.ErrInvalid)
-	_, err = new(durable.Engine).Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
-	require.ErrorIs(t, err, durable.ErrInvalid)
-	require.ErrorIs(t, new(durable.Engine).Resolve(t.Context(), durable.Seen{ID: id, Generation: 1}, durable.Outcome{}, "ann"), durable.ErrInvalid)
 }

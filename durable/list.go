@@ -59,11 +59,7 @@ func pages[T any](e *Engine, read func(after *T) ([]T, error)) iter.Seq2[T, erro
 // Counts counts the intents in these states by state, gateway and scope. None: all states.
 // The numbers are exact, and take a look at each of the intents.
 func (e *Engine) Counts(ctx context.Context, states ...State) ([]Count, error) {
-	c, err := e.start()
-	if err != nil {
-		return nil, err
-	}
-	return c.Store.Counts(ctx, states)
+	return ask(e, func(s Store) ([]Count, error) { return s.Counts(ctx, states) })
 }
 
 // Erase removes the payload, the result, the error texts and the notes of an intent that is
@@ -74,10 +70,5 @@ func (e *Engine) Counts(ctx context.Context, states ...State) ([]Count, error) {
 // ErrInvalidState: the intent is not over. ErrNotFound: there is none. ErrInvalid: by is
 // empty.
 func (e *Engine) Erase(ctx context.Context, id idempotency.ID, by string) error {
-	c, err := e.start()
-	if err != nil {
-		return err
-	}
-	_, err = c.apply(ctx, driver.Event{Kind: driver.EventErase, Intent: Intent{ID: id}, By: by})
-	return err
+	return e.decide(ctx, driver.Event{Kind: driver.EventErase, Intent: Intent{ID: id}, By: by})
 }

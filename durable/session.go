@@ -188,9 +188,7 @@ func (c *core) loop(ctx context.Context, s *session) {
 		}
 		jobs = jobs && c.workJob(ctx)
 		taken, room, err := c.claim(ctx, s, c.Concurrency, nil)
-		if err != nil && ctx.Err() == nil {
-			c.Trace.failed(err)
-		}
+		c.report(ctx, nil, err)
 		if err == nil && room > 0 && taken == room || jobs || old {
 			continue
 		}
@@ -214,9 +212,7 @@ func (c *core) idle(ctx context.Context) {
 func (c *core) sweep(ctx context.Context) bool {
 	page := 2 * c.Concurrency
 	swept, err := bounded(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Retention, page) })
-	if err != nil && ctx.Err() == nil {
-		c.Trace.failed(err)
-	}
+	c.report(ctx, nil, err)
 	return err == nil && swept == page
 }
 

@@ -171,6 +171,8 @@ func TestEnqueueAgain(t *testing.T) {
 		other.Payload = []byte("mended")
 		_, err = e.Enqueue(t.Context(), other)
 		require.ErrorIs(t, err, durable.ErrMismatch)
+		_, err = e.Enqueue(t.Context(), durable.Intent{ID: id, Gateway: "other"})
+		require.ErrorIs(t, err, durable.ErrInvalid)
 		n, err := e.Work(t.Context(), 0)
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
@@ -185,30 +187,6 @@ func TestEnqueueAgain(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrMismatch)
 		assert.Equal(t, []string{durable.IdempotencyKey(in.ID, 1), durable.IdempotencyKey(in.ID, 2)}, keys)
 	})
-}
-
-func TestEnqueueInvalid(t *testing.T) {
-	e := through(gatewayFunc(nil))
-	for name, change := range map[string]func(*durable.Intent){
-		"an unknown gateway":     func(in *durable.Intent) { in.Gateway = "other" },
-		"no gateway":             func(in *durable.Intent) { in.Gateway = "" },
-		"no key":                 func(in *durable.Intent) { in.Key = "" },
-		"a payload above 1 MiB":  func(in *durable.Intent) { in.Payload = make([]byte, durable.LongestPayload+1) },
-		"a deadline in the past": func(in *durable.Intent) { in.Deadline = time.Now().Add(-time.Second) },
-		"a deadline too early": func(in *durable.Intent) {
-			in.NotBefore, in.Deadline = time.Now().Add(2*time.Hour), time.Now().Add(time.Hour)
-		},
-		"a year that no table has": func(in *durable.Intent) { in.NotBefore = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) },
-		"a batch that is no text":  func(in *durable.Intent) { in.Batch = "\xff" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			in := pay("comp1", "1")
-			change(&in)
-			_, err := e.Enqueue(t.Context(), in)
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			assert.Empty(t, statsOf(t, e).States)
-		})
-	}
 }
 
 // TestEngine_valid: unusual values that are valid.
@@ -301,6 +279,8 @@ func TestEngine_invalid(t *testing.T) {
 			_, err = e.Attempts(t.Context(), id)
 			require.ErrorIs(t, err, durable.ErrInvalid)
 			_, err = e.Stats(t.Context())
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			_, err = e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
 			require.ErrorIs(t, err, durable.ErrInvalid)
 			require.ErrorIs(t, e.Cancel(t.Context(), id), durable.ErrInvalid)
 			e.Wake()

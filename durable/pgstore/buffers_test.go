@@ -1,39 +1,13 @@
 package pgstore
 
 import (
-	"context"
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
-
-// buffers returns the number of buffers that a statement uses.
-func (s *Store) buffers(ctx context.Context, t *testing.T, text string, args ...any) (n int) {
-	t.Helper()
-	var plan []byte
-	require.NoError(t, pgkit.Transact(ctx, s.db.pool, settings, func(tx *pgkit.Transaction) error {
-		err := tx.Send(ctx, &pgkit.Statement{
-			Text: "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + text, Args: args, Scan: func(from pgkit.Row) error { return from.Scan(&plan) },
-		})
-		if err != nil {
-			return err
-		}
-		return tx.Commit(ctx)
-	}))
-	var explained []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}
-	require.NoError(t, json.Unmarshal(plan, &explained))
-	return explained[0].Plan.Hit + explained[0].Plan.Read
-}
 
 // D20: a claim that finds nothing reads few buffers, whatever waits for its time. One that
 // finds something reads in addition what it takes, and what its tenants cost.
@@ -65,8 +39,8 @@ func TestClaim_buffers(t *testing.T) {
 			_, err = s.db.pool.Exec(t.Context(), "VACUUM ANALYZE durable_intent")
 			require.NoError(t, err)
 			claim := claimOf("w")
-			promote := s.buffers(t.Context(), t, s.db.is.of(promote), int64(promoteBatch))
-			choose := s.buffers(t.Context(), t, s.db.is.of(choose), limits(&claim)...)
+			promote, _ := explain(t, s, promote, []any{int64(promoteBatch)})
+			choose, _ := explain(t, s, choose, limits(&claim))
 			t.Logf("promote %d, choose %d", promote, choose)
 			assert.LessOrEqual(t, promote+choose, row.most)
 			claimed, err := s.Claim(t.Context(), claim)

@@ -92,3 +92,34 @@ func (t *transaction) Apply(ctx context.Context, events []driver.Event) ([]drive
 	}
 	return results, t.t.Send(ctx, last...)
 }
+
+// Reap implements sqlquery.Transaction. It finds the dead workers first, and then their intents: others may have claimed some
+// meanwhile.
+func (t *transaction) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
+	var (
+		dead []string
+		rows []*row
+		now  time.Time
+		w    writing
+	)
+	name := func(from sqlquery.Row) error {
+		dead = append(dead, "")
+		return from.Scan(&dead[len(dead)-1])
+	}
+	for _, text := range [...]string{lockDead, orphanedWorkers} {
+		if err := t.Query(ctx, text, nil, name); err != nil {
+			return nil, err
+		}
+	}
+	err = t.t.Send(ctx, &pgkit.Statement{Text: t.is.of(lockLost), Args: []any{dead, int64(limit)}, Scan: into(&rows)}, clockInto(&now))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker}
+		if result := w.judge(r, &e, now); result.Err == nil {
+			changes = append(changes, result.Change)
+		}
+	}
+	return changes, t.t.Send(ctx, append(w.statements(t.is, false), t.is.statement(deleteExpiredWorkers, dead))...)
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,11 +108,7 @@ func TestStore_wakesEnginesOfOtherProcesses(t *testing.T) {
 			t.Cleanup(func() { assert.NoError(t, db.Close()) })
 			p.db = db
 			store := newStore(t, p.pool)
-			apply := func(key string) {
-				in := order(0)
-				in.Key = key
-				applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
-			}
+			apply := func(key string) { enqueueKey(t, store, key) }
 			l.ready(apply)
 			for i := range 20 { // many within one interval of the notifications, too
 				apply(fmt.Sprint("applied ", i))
@@ -147,25 +144,13 @@ func TestStore_wakesForPersons(t *testing.T) {
 		in := order(0)
 		in.Key, in.Gateway = key, "none"
 		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
-		claim := claimOf("w", 1)
-		claim.Gateways = map[string]driver.Allowance{"none": {Limit: 1, PerScope: 1}}
-		claimed, err := store.Claim(t.Context(), claim)
-		require.NoError(t, err)
-		require.Len(t, claimed.Changes, 1)
-		applyAll(t, store, []driver.Event{{
-			Kind: driver.EventFinish, Intent: in, Worker: "w", Generation: claimed.Changes[0].Record.Generation, Terms: &driver.Terms{},
-			Outcome: driver.Outcome{Class: driver.ClassDeclined}, Decision: driver.Decision{Action: driver.Bury},
-		}})
+		refuse(t, store, "none")
 		in.Gateway, in.Payload = "psp", []byte("revised")
 		return driver.Event{Kind: driver.EventEnqueue, Intent: in}
 	}
 	applied, inside, redriven := dead("applied"), dead("inside"), dead("redriven")
 	l := listen(t, dsn, nil)
-	l.ready(func(key string) {
-		in := order(0)
-		in.Key = key
-		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
-	})
+	l.ready(func(key string) { enqueueKey(t, store, key) })
 	applyAll(t, store, []driver.Event{applied})
 	l.await("applied")
 	require.NoError(t, withinPGX(t, p, store, func(outbox driver.Outbox) error {
@@ -187,11 +172,7 @@ func TestListen_reconnects(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	l := listen(t, dsn, nil)
 	store := newStore(t, l.pool)
-	apply := func(key string) {
-		in := order(0)
-		in.Key = key
-		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
-	}
+	apply := func(key string) { enqueueKey(t, store, key) }
 	l.ready(apply)
 	for i := range 2 {
 		_, err := l.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 10000) `+listening)
@@ -205,14 +186,14 @@ func TestListen_reconnects(t *testing.T) {
 	assert.Len(t, l.failed, 2, "one report for each failure")
 }
 
-// TestListen_schemas has two stores in one database. Each wakes its own listeners only.
+// TestListen_schemas has two stores in schemas of one database. Each has its own intents, and wakes its own listeners only.
 func TestListen_schemas(t *testing.T) {
 	t.Parallel()
 	dsn := postgrestest.Open(t)
 	pool := newPool(t, dsn, nil)
 	var schema string
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
-	other := schema + `_"other'`
+	other := strings.ToUpper(schema) + ` "other'`
 	t.Cleanup(func() {
 		_, err := pool.Exec(context.Background(), `DROP SCHEMA `+pgx.Identifier{other}.Sanitize()+` CASCADE`)
 		assert.NoError(t, err)
@@ -239,6 +220,11 @@ func TestListen_schemas(t *testing.T) {
 	applyAll(t, stores[1], batch(0, 1))
 	awaitWake(t, wakes[1])
 	assert.Never(t, func() bool { return len(wakes[1]) > 0 }, 50*time.Millisecond, time.Millisecond)
+	for i, want := range []int{3, 1} {
+		claimed, err := stores[i].Claim(t.Context(), claimOf("w", 100))
+		require.NoError(t, err)
+		assert.Len(t, claimed.Changes, want)
+	}
 	cancel()
 	for range stores {
 		assert.ErrorIs(t, <-ended, context.Canceled)
@@ -287,21 +273,11 @@ func TestStore_wakesEnginesAfterJobs(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	store := newStore(t, newPool(t, dsn, nil))
 	applyAll(t, store, batch(7, 1))
-	claimed, err := store.Claim(t.Context(), claimOf("w", 1))
-	require.NoError(t, err)
-	r := &claimed.Changes[0].Record
-	applyAll(t, store, []driver.Event{{
-		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: "w", Generation: r.Generation, Terms: &driver.Terms{},
-		Outcome: driver.Outcome{Class: driver.ClassDeclined}, Decision: driver.Decision{Action: driver.Bury},
-	}})
+	refuse(t, store, "psp")
 	l := listen(t, dsn, nil)
-	l.ready(func(key string) {
-		in := order(0)
-		in.Key = key
-		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
-	})
+	l.ready(func(key string) { enqueueKey(t, store, key) })
 	time.Sleep(200 * time.Millisecond) // the Engine has claimed after each wake-up before
-	_, err = store.AddJob(t.Context(), driver.Job{PerSecond: 10})
+	_, err := store.AddJob(t.Context(), driver.Job{PerSecond: 10})
 	require.NoError(t, err)
 	_, changes, err := store.WorkJob(t.Context(), 10)
 	require.NoError(t, err)

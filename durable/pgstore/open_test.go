@@ -1,11 +1,9 @@
 package pgstore_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
@@ -47,30 +45,6 @@ func TestNoMigration(t *testing.T) {
 			applyAll(t, store, batch(0, 3))
 		})
 	}
-}
-
-// TestSchema has two stores in schemas of one database, which do not know of each other.
-func TestSchema(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t, postgrestest.Open(t), nil)
-	var name string
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&name))
-	other := strings.ToUpper(name) + ` "other"`
-	t.Cleanup(func() {
-		_, _ = pool.Exec(context.Background(), `DROP SCHEMA IF EXISTS "`+strings.ReplaceAll(other, `"`, `""`)+`" CASCADE`)
-	})
-	first := newStore(t, pool)
-	second, err := pgstore.New(t.Context(), pool, &pgstore.Options{Schema: other})
-	require.NoError(t, err)
-	applyAll(t, first, batch(0, 3))
-	applyAll(t, second, batch(0, 5))
-	for store, want := range map[*pgstore.Store]int{first: 3, second: 5} {
-		claimed, err := store.Claim(t.Context(), claimOf("w", 100))
-		require.NoError(t, err)
-		assert.Len(t, claimed.Changes, want)
-	}
-	_, err = pool.Exec(t.Context(), `DROP SCHEMA "`+strings.ReplaceAll(other, `"`, `""`)+`" CASCADE`)
-	require.NoError(t, err)
 }
 
 // TestInvalidSchema is refused before the database is asked.

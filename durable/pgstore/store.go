@@ -54,53 +54,6 @@ func (s *Store) WorkJob(ctx context.Context, limit int) (driver.Job, []driver.Ch
 	return job, changes, err
 }
 
-// Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
-func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
-	found, err := sqlquery.Exists(ctx, s.db, sqlquery.FindLost)
-	if err != nil || !found || limit <= 0 {
-		return nil, err
-	}
-	err = s.db.transact(ctx, func(t *pgkit.Transaction) error {
-		changes, err = s.reap(ctx, t, limit)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return changes, nil
-}
-
-// reap finds the dead workers first, and then their intents: others may have claimed some
-// meanwhile.
-func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (changes []driver.Change, err error) {
-	var dead []string
-	name := func(from pgkit.Row) error {
-		dead = append(dead, "")
-		return from.Scan(&dead[len(dead)-1])
-	}
-	is := s.db.is
-	err = t.Send(ctx, &pgkit.Statement{Text: is.of(lockDead), Scan: name}, &pgkit.Statement{Text: is.of(orphanedWorkers), Scan: name})
-	if err != nil {
-		return nil, err
-	}
-	var (
-		rows []*row
-		now  time.Time
-		w    writing
-	)
-	err = t.Send(ctx, &pgkit.Statement{Text: is.of(lockLost), Args: []any{dead, int64(limit)}, Scan: into(&rows)}, clockInto(&now))
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range rows {
-		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker}
-		if result := w.judge(r, &e, now); result.Err == nil {
-			changes = append(changes, result.Change)
-		}
-	}
-	return changes, t.Commit(ctx, append(w.statements(is, false), is.statement(deleteExpiredWorkers, dead))...)
-}
-
 // sweepBatch is the number of intents that are deleted in one commit.
 const sweepBatch = 1000
 

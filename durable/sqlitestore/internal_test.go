@@ -318,105 +318,71 @@ func TestSweep_deletesAll(t *testing.T) {
 	}
 }
 
-// life takes intents through all there is, and calls said after each verb.
+// life takes four intents through all there is, and calls said after each verb.
 func life(ctx context.Context, s *Store, name string, said func(what string)) error {
-	verb := func(what string, events ...driver.Event) ([]driver.Result, error) {
-		results, err := apply(ctx, s, events...)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
-		said(what)
-		return results, nil
+	var held []driver.Change
+	second, third, fourth := enqueue(name, "2"), enqueue(name, "3"), enqueue(name, "4")
+	mended := fourth
+	mended.Intent.Payload = []byte("mended")
+	of := func(events ...driver.Event) func() error {
+		return func() error { _, err := apply(ctx, s, events...); return err }
 	}
-	claim := func(what string, n int) ([]driver.Change, error) {
-		claimed, err := s.Claim(ctx, claimOf(name))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
-		if len(claimed.Changes) != n {
-			return nil, fmt.Errorf("%s: %d were claimed, want %d", what, len(claimed.Changes), n)
-		}
-		said(what)
-		return claimed.Changes, nil
-	}
-	if _, err := verb("enqueued", enqueue(name, "1"), enqueue(name, "2"), enqueue(name, "3")); err != nil {
-		return err
-	}
-	held, err := claim("claimed", 3)
-	if err != nil {
-		return err
-	}
-	if _, err := verb("done, dead and unknown", finish(&held[0].Record, driver.ClassSucceeded, driver.Retry),
-		finish(&held[1].Record, driver.ClassDeclined, driver.Bury), finish(&held[2].Record, driver.ClassUnknown, driver.Retry)); err != nil {
-		return err
-	}
-	second, third := driver.Intent{ID: held[1].Record.ID}, driver.Intent{ID: held[2].Record.ID}
-	if _, err := verb("resolved", driver.Event{
-		Kind: driver.EventResolve, Intent: second, Outcome: driver.Outcome{Class: driver.ClassDeclined, Err: errLong}, By: "ann",
-	}); err != nil {
-		return err
-	}
-	if _, err := verb("redriven", driver.Event{Kind: driver.EventRedrive, Intent: second, By: "ann"}); err != nil {
-		return err
-	}
-	if _, err := claim("claimed again", 2); err != nil {
-		return err
-	}
-	if _, err := s.Heartbeat(ctx, name, 0); err != nil {
-		return fmt.Errorf("left: %w", err)
-	}
-	said("left")
-	if changes, err := s.Reap(ctx, 10); err != nil || len(changes) != 2 {
-		return fmt.Errorf("reaped: %d, %w", len(changes), err)
-	}
-	said("reaped")
-	for range 2 {
-		if _, err := verb("resolved as done", driver.Event{
-			Kind: driver.EventResolve, Intent: third, Outcome: driver.Outcome{Class: driver.ClassSucceeded, Result: make([]byte, 9000)}, By: "ann",
-		}); err != nil {
+	claim := func(n int) func() error {
+		return func() error {
+			claimed, err := s.Claim(ctx, claimOf(name))
+			if held = claimed.Changes; err == nil && len(held) != n {
+				err = fmt.Errorf("%d were claimed, want %d", len(held), n)
+			}
 			return err
 		}
-		third = second
 	}
-	return afterlife(ctx, s, name, verb, claim, said)
-}
-
-// afterlife takes a fourth intent through the rest: refused, mended, withdrawn, and looked after
-// by a worker that goes on.
-func afterlife(
-	ctx context.Context, s *Store, name string, verb func(string, ...driver.Event) ([]driver.Result, error),
-	claim func(string, int) ([]driver.Change, error), said func(string),
-) error {
-	fourth := enqueue(name, "4")
-	if _, err := verb("enqueued the fourth", fourth); err != nil {
-		return err
+	beat := func(lease time.Duration) func() error {
+		return func() error { _, err := s.Heartbeat(ctx, name, lease); return err }
 	}
-	held, err := claim("claimed the fourth", 1)
-	if err != nil {
-		return err
+	reap := func(n int) func() error {
+		return func() error {
+			changes, err := s.Reap(ctx, 10)
+			if err == nil && len(changes) != n {
+				err = fmt.Errorf("%d were reaped, want %d", len(changes), n)
+			}
+			return err
+		}
 	}
-	if _, err := verb("refused", finish(&held[0].Record, driver.ClassDeclined, driver.Bury)); err != nil {
-		return err
+	decided := func(kind driver.EventKind, e driver.Event, outcome driver.Outcome) driver.Event {
+		return driver.Event{Kind: kind, Intent: driver.Intent{ID: e.ID()}, Outcome: outcome, By: "ann"}
 	}
-	fourth.Intent.Payload = []byte("mended")
-	if results, err := verb("revised", fourth); err != nil || !results[0].Revised {
-		return fmt.Errorf("revised: %w", err)
+	done := driver.Outcome{Class: driver.ClassSucceeded, Result: make([]byte, 9000)}
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"enqueued", of(enqueue(name, "1"), second, third)},
+		{"claimed", claim(3)},
+		{"done, dead and unknown", func() error {
+			return of(finish(&held[0].Record, driver.ClassSucceeded, driver.Retry), finish(&held[1].Record, driver.ClassDeclined, driver.Bury),
+				finish(&held[2].Record, driver.ClassUnknown, driver.Retry))()
+		}},
+		{"resolved", of(decided(driver.EventResolve, second, driver.Outcome{Class: driver.ClassDeclined, Err: errLong}))},
+		{"redriven", of(decided(driver.EventRedrive, second, driver.Outcome{}))},
+		{"claimed again", claim(2)},
+		{"left", beat(0)},
+		{"reaped", reap(2)},
+		{"resolved as done", of(decided(driver.EventResolve, third, done))},
+		{"both resolved as done", of(decided(driver.EventResolve, second, done))},
+		{"enqueued the fourth", of(fourth)},
+		{"claimed the fourth", claim(1)},
+		{"refused", func() error { return of(finish(&held[0].Record, driver.ClassDeclined, driver.Bury))() }},
+		{"revised", of(mended)},
+		{"beaten", beat(time.Hour)},
+		{"canceled", of(decided(driver.EventCancel, fourth, driver.Outcome{}))},
+		{"left again", beat(0)},
+		{"reaped again", reap(0)},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		said(step.what)
 	}
-	if _, err := s.Heartbeat(ctx, name, time.Hour); err != nil {
-		return fmt.Errorf("beaten: %w", err)
-	}
-	said("beaten")
-	if _, err := verb("canceled", driver.Event{Kind: driver.EventCancel, Intent: fourth.Intent}); err != nil {
-		return err
-	}
-	if _, err := s.Heartbeat(ctx, name, 0); err != nil {
-		return fmt.Errorf("left again: %w", err)
-	}
-	said("left again")
-	if changes, err := s.Reap(ctx, 10); err != nil || len(changes) != 0 {
-		return fmt.Errorf("reaped again: %d, %w", len(changes), err)
-	}
-	said("reaped again")
 	return nil
 }
 

@@ -9,23 +9,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
-// Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
-func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
-	found, err := sqlquery.Exists(ctx, s.db, sqlquery.FindLost)
-	if err != nil || !found || limit <= 0 {
-		return nil, err
-	}
-	err = s.db.transact(ctx, false, func(ctx context.Context, t *transaction) error {
-		changes, err = t.reap(ctx, limit)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return changes, nil
-}
-
-func (t *transaction) reap(ctx context.Context, limit int) ([]driver.Change, error) {
+// Reap implements sqlquery.Transaction.
+func (t *transaction) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	rows, err := t.rows(ctx, loadLost, limit)
 	if err != nil {
 		return nil, err

@@ -33,14 +33,6 @@ var faults = []fault{
 	{"pgbouncer", Postgres, restartBouncer},
 }
 
-func find(name string) (fault, bool) {
-	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
-	if i < 0 {
-		return fault{}, false
-	}
-	return faults[i], true
-}
-
 // furtherFaults returns the names for -faults.
 func furtherFaults() (names []string) {
 	for _, f := range faults[2:] {

@@ -51,28 +51,33 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Counts returns the number of strikes of each fault that exists for the database.
+// strikes returns the number of strikes of a fault.
+func (p *Plan) strikes(f fault) int {
+	switch {
+	case f.name == "kill":
+		return p.Kills
+	case f.name == "stop":
+		return p.Stops
+	case slices.Contains(p.Faults, f.name) && (f.only == "" || f.only == p.Database):
+		return p.Strikes
+	default:
+		return 0
+	}
+}
+
+// Counts returns the number of strikes of each fault that strikes.
 func (p *Plan) Counts() map[string]int {
-	counts := map[string]int{"kill": p.Kills, "stop": p.Stops}
-	for _, name := range p.Faults {
-		if p.has(name) {
-			counts[name] = p.Strikes
-		}
+	counts := make(map[string]int)
+	for _, f := range p.list() {
+		counts[f.name]++
 	}
 	return counts
 }
 
 // list returns the faults of the plan, each as often as it strikes.
 func (p *Plan) list() (list []fault) {
-	counts := p.Counts()
 	for _, f := range faults {
-		list = append(list, slices.Repeat([]fault{f}, counts[f.name])...)
+		list = append(list, slices.Repeat([]fault{f}, p.strikes(f))...)
 	}
 	return list
-}
-
-// has reports whether a fault is in the plan and exists for the database.
-func (p *Plan) has(name string) bool {
-	f, ok := find(name)
-	return ok && slices.Contains(p.Faults, name) && (f.only == "" || f.only == p.Database)
 }

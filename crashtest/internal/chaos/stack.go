@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func (at *Stack) Build(ctx context.Context) (err error) {
 	if at.Server, err = postgrestest.Start(ctx, ""); err != nil {
 		return err
 	}
-	if at.has("pgbouncer") {
+	if slices.Contains(at.Faults, "pgbouncer") {
 		if at.bouncer, err = postgrestest.StartBouncer(ctx, at.Server); err != nil {
 			return err
 		}

@@ -51,24 +51,17 @@ func some(wire *tcpproxy.Proxy, random *rand.Rand, ratio float64, do func(*tcppr
 
 // longFaults are the faults that take longer.
 var longFaults = []func(*Stack, context.Context, *tcpproxy.Proxy, *rand.Rand){
-	(*Stack).haltSome, (*Stack).slowDown, (*Stack).haltAll, (*Stack).haltAndReset,
+	haltSome((*tcpproxy.Conn).Resume), (*Stack).slowDown, (*Stack).haltAll, haltSome((*tcpproxy.Conn).Reset),
 }
 
-// haltSome delays the data of some connections for longer than a lease, and then delivers it.
-func (at *Stack) haltSome(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
-	halted := some(wire, random, 0.5, (*tcpproxy.Conn).Halt)
-	_ = sleep.Context(ctx, at.longerThanALease(random))
-	for _, c := range halted {
-		c.Resume()
-	}
-}
-
-// haltAndReset delays the data of some connections, and then resets them.
-func (at *Stack) haltAndReset(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
-	halted := some(wire, random, 0.5, (*tcpproxy.Conn).Halt)
-	_ = sleep.Context(ctx, at.longerThanALease(random))
-	for _, c := range halted {
-		c.Reset()
+// haltSome delays the data of some connections for longer than a lease, and then delivers it or resets them.
+func haltSome(end func(*tcpproxy.Conn)) func(*Stack, context.Context, *tcpproxy.Proxy, *rand.Rand) {
+	return func(at *Stack, ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
+		halted := some(wire, random, 0.5, (*tcpproxy.Conn).Halt)
+		_ = sleep.Context(ctx, at.longerThanALease(random))
+		for _, c := range halted {
+			end(c)
+		}
 	}
 }
 

@@ -236,6 +236,33 @@ func TestDecide_revise(t *testing.T) {
 	}
 }
 
+// D24: a fingerprint of the caller's own decides whether two payloads are those of one intent.
+func TestDecide_fingerprint(t *testing.T) {
+	plain := driver.Intent{ID: id, Gateway: "psp", Payload: []byte("encrypted once")}
+	own := plain
+	own.Fingerprint = "invoice 1"
+	for _, row := range []struct {
+		name        string
+		of          driver.Intent
+		payload     string
+		fingerprint idempotency.Fingerprint
+		want        error
+	}{
+		{"another encryption of the payload: the existing intent", own, "encrypted twice", "invoice 1", nil},
+		{"another fingerprint: a mismatch", own, "encrypted once", "invoice 2", driver.ErrMismatch},
+		{"no fingerprint: the payload is compared", own, "encrypted once", "", driver.ErrMismatch},
+		{"no fingerprint twice: the existing intent", plain, "encrypted once", "", nil},
+		{"a fingerprint of what had none: a mismatch", plain, "encrypted once", "invoice 1", driver.ErrMismatch},
+	} {
+		stored, err := driver.Decide(nil, &driver.Event{Kind: driver.EventEnqueue, Intent: row.of}, epoch)
+		require.NoError(t, err)
+		require.Empty(t, stored.Record.Intent.Fingerprint)
+		row.of.Payload, row.of.Fingerprint = []byte(row.payload), row.fingerprint
+		_, err = driver.Decide(&stored.Record, &driver.Event{Kind: driver.EventEnqueue, Intent: row.of}, epoch)
+		require.ErrorIs(t, err, row.want, row.name)
+	}
+}
+
 // D3: the next step after an unknown outcome.
 func TestDecide_unknown(t *testing.T) {
 	for _, row := range []struct {

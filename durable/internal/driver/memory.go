@@ -36,24 +36,32 @@ type memoryRow struct {
 	Journal
 }
 
-// Apply implements Store.
-func (m *Memory) Apply(ctx context.Context, events []Event) ([]Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	for i := range events {
-		if err := ValidEvent(&events[i]); err != nil {
-			return nil, err
-		}
+// locked calls verb with the lock and the time, unless ctx has ended or an argument is invalid.
+func locked[T any](ctx context.Context, m *Memory, invalid error, verb func(now time.Time) (T, error)) (T, error) {
+	if err := cmp.Or(ctx.Err(), invalid); err != nil {
+		var none T
+		return none, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
+	return verb(stamp(time.Now()))
+}
+
+// Apply implements Store.
+func (m *Memory) Apply(ctx context.Context, events []Event) ([]Result, error) {
+	var invalid error
+	for i := range events {
+		invalid = cmp.Or(invalid, ValidEvent(&events[i]))
+	}
+	return locked(ctx, m, invalid, func(now time.Time) ([]Result, error) { return m.applyAll(events, now), nil })
+}
+
+func (m *Memory) applyAll(events []Event, now time.Time) []Result {
 	results := make([]Result, len(events))
 	for i := range events {
 		results[i].Change, results[i].Err = m.apply(&events[i], now)
 	}
-	return results, nil
+	return results
 }
 
 // apply is what every verb does with each intent.
@@ -103,25 +111,18 @@ func (m *Memory) beat(worker string, until time.Time) {
 
 // Claim implements Store.
 func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
-	if err := ctx.Err(); err != nil {
-		return Claimed{}, err
-	}
-	if err := claim.Validate(); err != nil {
-		return Claimed{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	m.beat(claim.Worker, now.Add(claim.Lease))
-	claimed := Claimed{Now: stamp(now), Held: m.held(now), Waiting: m.waiting(now)}
-	claim.Wait(claimed.Waiting)
-	for _, row := range m.choose(&claim, claimed.Now) {
-		e := claim.Event(&row.Record)
-		if change, err := m.apply(&e, now); err == nil {
-			claimed.Changes = append(claimed.Changes, change)
+	return locked(ctx, m, claim.Validate(), func(now time.Time) (Claimed, error) {
+		m.beat(claim.Worker, now.Add(claim.Lease))
+		claimed := Claimed{Now: now, Held: m.held(now), Waiting: m.waiting(now)}
+		claim.Wait(claimed.Waiting)
+		for _, row := range m.choose(&claim, now) {
+			e := claim.Event(&row.Record)
+			if change, err := m.apply(&e, now); err == nil {
+				claimed.Changes = append(claimed.Changes, change)
+			}
 		}
-	}
-	return claimed, nil
+		return claimed, nil
+	})
 }
 
 // choose returns the rows that the claim is about.
@@ -164,100 +165,69 @@ func (c *Claim) compareQueues(a, b QueueKey) int {
 
 // Heartbeat implements Store.
 func (m *Memory) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
-	if err := ctx.Err(); err != nil {
-		return time.Time{}, err
-	}
-	if err := ValidateHeartbeat(worker, lease); err != nil {
-		return time.Time{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	m.beat(worker, now.Add(lease))
-	return stamp(now), nil
+	return locked(ctx, m, ValidateHeartbeat(worker, lease), func(now time.Time) (time.Time, error) {
+		m.beat(worker, now.Add(lease))
+		return now, nil
+	})
 }
 
 // Reap implements Store.
 func (m *Memory) Reap(ctx context.Context, limit int) ([]Change, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	var changes []Change
-	for name, expires := range m.workers {
-		if now.Before(expires) {
-			continue
-		}
-		for _, row := range m.rows {
-			if row.Worker != name {
+	return locked(ctx, m, nil, func(now time.Time) (changes []Change, _ error) {
+		for name, expires := range m.workers {
+			if now.Before(expires) {
 				continue
 			}
-			if len(changes) >= limit {
-				return changes, nil
+			for _, row := range m.rows {
+				if row.Worker != name {
+					continue
+				}
+				if len(changes) >= limit {
+					return changes, nil
+				}
+				e := Event{Kind: EventLeaseExpired, Intent: Intent{ID: row.ID}, Worker: name}
+				if change, err := m.apply(&e, now); err == nil {
+					changes = append(changes, change)
+				}
 			}
-			e := Event{Kind: EventLeaseExpired, Intent: Intent{ID: row.ID}, Worker: name}
-			if change, err := m.apply(&e, now); err == nil {
-				changes = append(changes, change)
-			}
+			delete(m.workers, name)
 		}
-		delete(m.workers, name)
-	}
-	return changes, nil
+		return changes, nil
+	})
 }
 
 // Find implements Store.
 func (m *Memory) Find(ctx context.Context, id idempotency.ID) (Record, error) {
-	row, err := m.find(ctx, id)
-	if err != nil {
-		return Record{}, err
-	}
-	defer m.mu.Unlock()
-	return cloned(row.Record), nil
-}
-
-// find returns with the lock held, if it finds.
-func (m *Memory) find(ctx context.Context, id idempotency.ID) (*memoryRow, error) {
-	if err := cmp.Or(ctx.Err(), ValidID(id)); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	row := m.rows[id]
-	if row == nil {
-		m.mu.Unlock()
-		return nil, ErrNotFound
-	}
-	return row, nil
+	return locked(ctx, m, ValidID(id), func(time.Time) (Record, error) {
+		if row := m.rows[id]; row != nil {
+			return cloned(row.Record), nil
+		}
+		return Record{}, ErrNotFound
+	})
 }
 
 // Attempts implements Store.
 func (m *Memory) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error) {
-	row, err := m.find(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	defer m.mu.Unlock()
-	return slices.Clone(row.Journal.Attempts), nil
+	return locked(ctx, m, ValidID(id), func(time.Time) ([]Attempt, error) {
+		if row := m.rows[id]; row != nil {
+			return slices.Clone(row.Journal.Attempts), nil
+		}
+		return nil, ErrNotFound
+	})
 }
 
 // Sweep implements Store.
 func (m *Memory) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	old := time.Now().Add(-ttl)
-	swept := 0
-	for id, row := range m.rows {
-		if swept >= limit {
-			break
+	return locked(ctx, m, nil, func(now time.Time) (swept int, _ error) {
+		for id, row := range m.rows {
+			if swept >= limit {
+				break
+			}
+			if row.State.Final() && row.UpdatedAt.Before(now.Add(-ttl)) {
+				delete(m.rows, id)
+				swept++
+			}
 		}
-		if row.State.Final() && row.UpdatedAt.Before(old) {
-			delete(m.rows, id)
-			swept++
-		}
-	}
-	return swept, nil
+		return swept, nil
+	})
 }

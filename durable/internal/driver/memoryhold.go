@@ -3,59 +3,63 @@ package driver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 )
 
 // SetHold implements Store.
 func (m *Memory) SetHold(ctx context.Context, hold Hold) error {
-	if err := errors.Join(ctx.Err(), hold.Validate()); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := stamp(time.Now())
-	held := m.isHeld(hold.Gateway, now)
-	if hold.ReleasedBy != "" {
-		delete(m.holds, hold.Gateway)
-		for _, wait := range m.waiting(now) {
-			if wait.Gateway == hold.Gateway {
-				delete(m.waits, wait.queue())
-				held = true
-			}
+	_, err := locked(ctx, m, hold.Validate(), func(now time.Time) (none struct{}, _ error) {
+		switch {
+		case hold.ReleasedBy != "":
+			return none, m.release(hold.Gateway, now)
+		case hold.Provider:
+			m.wait(hold, now)
+		default:
+			m.hold(hold, now)
 		}
-		if !held {
-			return ErrNotFound
+		return none, nil
+	})
+	return err
+}
+
+// release ends the holds of a gateway by a person and by the provider.
+func (m *Memory) release(gateway string, now time.Time) error {
+	held := m.isHeld(gateway, now)
+	delete(m.holds, gateway)
+	for _, wait := range m.waiting(now) {
+		if wait.Gateway == gateway {
+			delete(m.waits, wait.queue())
+			held = true
 		}
-		return nil
 	}
-	if hold.Provider {
-		m.wait(hold, now)
-		return nil
+	if !held {
+		return ErrNotFound
 	}
-	if hold.Since, hold.Until = now, stamp(hold.Until); held {
-		hold.Since = m.holds[hold.Gateway].Since
+	return nil
+}
+
+// hold stores a hold of a person.
+func (m *Memory) hold(hold Hold, now time.Time) {
+	since := now
+	if m.isHeld(hold.Gateway, now) {
+		since = m.holds[hold.Gateway].Since
 	}
 	if m.holds == nil {
 		m.holds = make(map[string]Hold)
 	}
+	hold.Since, hold.Until = since, stamp(hold.Until)
 	m.holds[hold.Gateway] = hold
-	return nil
 }
 
 // Holds implements Store.
 func (m *Memory) Holds(ctx context.Context) ([]Hold, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var holds []Hold
-	for _, name := range m.held(time.Now()) {
-		holds = append(holds, m.holds[name])
-	}
-	return append(holds, m.waiting(time.Now())...), nil
+	return locked(ctx, m, nil, func(now time.Time) (holds []Hold, _ error) {
+		for _, name := range m.held(now) {
+			holds = append(holds, m.holds[name])
+		}
+		return append(holds, m.waiting(now)...), nil
+	})
 }
 
 // wait stores a hold of the provider.

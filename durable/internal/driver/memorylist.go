@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -10,12 +9,7 @@ import (
 
 // DeadLetters implements Store. A page costs as much as all of them.
 func (m *Memory) DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error) {
-	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.deadLetters(&filter, after, limit), nil
+	return locked(ctx, m, filter.Validate(), func(time.Time) ([]DeadLetter, error) { return m.deadLetters(&filter, after, limit), nil })
 }
 
 func (m *Memory) deadLetters(filter *Filter, after *DeadLetter, limit int) (letters []DeadLetter) {
@@ -31,19 +25,16 @@ func (m *Memory) deadLetters(filter *Filter, after *DeadLetter, limit int) (lett
 
 // Intents implements Store. A page costs as much as all of them.
 func (m *Memory) Intents(ctx context.Context, filter Filter, after *Record, limit int) ([]Record, error) {
-	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var records []Record
-	for _, row := range m.rows {
-		if r := row.Record; filter.MatchesIntent(&r) {
-			r.Payload, r.Result = nil, nil
-			records = append(records, r)
+	return locked(ctx, m, filter.Validate(), func(time.Time) ([]Record, error) {
+		var records []Record
+		for _, row := range m.rows {
+			if r := row.Record; filter.MatchesIntent(&r) {
+				r.Payload, r.Result = nil, nil
+				records = append(records, r)
+			}
 		}
-	}
-	return pageOf(records, (*Record).Compare, filter.NewestFirst, after, limit), nil
+		return pageOf(records, (*Record).Compare, filter.NewestFirst, after, limit), nil
+	})
 }
 
 // pageOf sorts all and returns up to limit of them that are behind after.
@@ -62,124 +53,102 @@ func pageOf[T any](all []T, compare func(a, b *T) int, newestFirst bool, after *
 // Counts implements Store.
 func (m *Memory) Counts(ctx context.Context, states []State) ([]Count, error) {
 	filter := Filter{States: states}
-	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	counted := make(map[Count]int)
-	for _, row := range m.rows {
-		if filter.MatchesIntent(&row.Record) {
-			counted[Count{State: row.State, Gateway: row.Gateway, Scope: row.ID.Scope}]++
+	return locked(ctx, m, filter.Validate(), func(time.Time) ([]Count, error) {
+		counted := make(map[Count]int)
+		for _, row := range m.rows {
+			if filter.MatchesIntent(&row.Record) {
+				counted[Count{State: row.State, Gateway: row.Gateway, Scope: row.ID.Scope}]++
+			}
 		}
-	}
-	counts := make([]Count, 0, len(counted))
-	for c, n := range counted {
-		c.N = n
-		counts = append(counts, c)
-	}
-	slices.SortFunc(counts, Count.Compare)
-	return counts, nil
+		counts := make([]Count, 0, len(counted))
+		for c, n := range counted {
+			c.N = n
+			counts = append(counts, c)
+		}
+		slices.SortFunc(counts, Count.Compare)
+		return counts, nil
+	})
 }
 
 // Stats implements Store.
 func (m *Memory) Stats(ctx context.Context) (Stats, error) {
-	if err := ctx.Err(); err != nil {
-		return Stats{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := stamp(time.Now())
-	stats := Stats{Now: now, States: make(map[State]int)}
-	for _, row := range m.rows {
-		state := row.State
-		if state.Held() && !now.Before(m.workers[row.Worker]) {
-			state = StateUnknown
-		}
-		stats.States[state]++
-		if state == StateDead && row.InDoubt {
-			stats.DeadInDoubt++
-		}
-		if row.State.Claimable() && !now.Before(row.NextAt) {
-			stats.Due++
-			if stats.Oldest.IsZero() || row.NextAt.Before(stats.Oldest) {
-				stats.Oldest = row.NextAt
+	return locked(ctx, m, nil, func(now time.Time) (Stats, error) {
+		stats := Stats{Now: now, States: make(map[State]int)}
+		for _, row := range m.rows {
+			state := row.State
+			if state.Held() && !now.Before(m.workers[row.Worker]) {
+				state = StateUnknown
+			}
+			stats.States[state]++
+			if state == StateDead && row.InDoubt {
+				stats.DeadInDoubt++
+			}
+			if row.State.Claimable() && !now.Before(row.NextAt) {
+				stats.Due++
+				if stats.Oldest.IsZero() || row.NextAt.Before(stats.Oldest) {
+					stats.Oldest = row.NextAt
+				}
 			}
 		}
-	}
-	for _, expires := range m.workers {
-		if now.Before(expires) {
-			stats.Workers++
+		for _, expires := range m.workers {
+			if now.Before(expires) {
+				stats.Workers++
+			}
 		}
-	}
-	return stats, nil
+		return stats, nil
+	})
 }
 
 // AddJob implements Store.
 func (m *Memory) AddJob(ctx context.Context, job Job) (Job, error) {
-	if err := ctx.Err(); err != nil {
-		return Job{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	job, filter, err := job.Opened(time.Now())
-	if err != nil {
-		return Job{}, err
-	}
-	for _, other := range m.jobs {
-		if _, text, err := other.Opened(other.CreatedAt); other.FinishedAt.IsZero() && text == filter && err == nil {
-			return other, nil
+	return locked(ctx, m, nil, func(now time.Time) (Job, error) {
+		job, filter, err := job.Opened(now)
+		if err != nil {
+			return Job{}, err
 		}
-	}
-	job.ID = JobID(strconv.Itoa(len(m.jobs) + 1))
-	m.jobs = append(m.jobs, job)
-	return job, nil
+		for _, other := range m.jobs {
+			if _, text, err := other.Opened(other.CreatedAt); other.FinishedAt.IsZero() && text == filter && err == nil {
+				return other, nil
+			}
+		}
+		job.ID = JobID(strconv.Itoa(len(m.jobs) + 1))
+		m.jobs = append(m.jobs, job)
+		return job, nil
+	})
 }
 
 // Jobs implements Store.
 func (m *Memory) Jobs(ctx context.Context, limit int) ([]Job, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	jobs := slices.Clone(m.jobs)
-	slices.Reverse(jobs)
-	return jobs[:min(len(jobs), max(limit, 0))], nil
+	return locked(ctx, m, nil, func(time.Time) ([]Job, error) {
+		jobs := slices.Clone(m.jobs)
+		slices.Reverse(jobs)
+		return jobs[:min(len(jobs), max(limit, 0))], nil
+	})
 }
 
 // CancelJob implements Store.
 func (m *Memory) CancelJob(ctx context.Context, id JobID, by string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i := slices.IndexFunc(m.jobs, func(j Job) bool { return j.ID == id })
-	if i < 0 {
-		return ErrNotFound
-	}
-	return m.jobs[i].Cancel(by, time.Now())
+	_, err := locked(ctx, m, nil, func(now time.Time) (none struct{}, _ error) {
+		i := slices.IndexFunc(m.jobs, func(j Job) bool { return j.ID == id })
+		if i < 0 {
+			return none, ErrNotFound
+		}
+		return none, m.jobs[i].Cancel(by, now)
+	})
+	return err
 }
 
 // WorkJob implements Store.
-func (m *Memory) WorkJob(ctx context.Context, limit int) (Job, []Change, error) {
-	if err := ctx.Err(); err != nil || limit <= 0 {
-		return Job{}, nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i := slices.IndexFunc(m.jobs, func(j Job) bool { return j.FinishedAt.IsZero() })
-	if i < 0 {
-		return Job{}, nil, nil
-	}
-	job, now := &m.jobs[i], time.Now()
-	page := m.deadLetters(&job.Filter, job.After, limit)
-	events := job.Events(page, now)
-	results := make([]Result, len(events))
-	for i := range events {
-		results[i].Change, results[i].Err = m.apply(&events[i], now)
-	}
-	changes := job.Advance(page, results, limit, now)
-	return *job, changes, nil
+func (m *Memory) WorkJob(ctx context.Context, limit int) (job Job, changes []Change, err error) {
+	job, err = locked(ctx, m, nil, func(now time.Time) (Job, error) {
+		i := slices.IndexFunc(m.jobs, func(j Job) bool { return j.FinishedAt.IsZero() })
+		if i < 0 || limit <= 0 {
+			return Job{}, nil
+		}
+		job := &m.jobs[i]
+		page := m.deadLetters(&job.Filter, job.After, limit)
+		changes = job.Advance(page, m.applyAll(job.Events(page, now), now), limit, now)
+		return *job, nil
+	})
+	return job, changes, err
 }

@@ -28,8 +28,8 @@ const (
 	CurrentWaits = `SELECT h.gateway, h.scope, h.since, h.until, h.note FROM` + Waits + `h
 		WHERE h.until > {{now}} ORDER BY h.gateway, h.scope`
 
-	// FindLost reports whether there may be anything to reap: a dead worker, or an intent of one without a row.
-	FindLost = `SELECT EXISTS (SELECT 1 FROM` + Workers + `w WHERE w.expires_at <= {{now}})
+	// findLost reports whether there may be anything to reap: a dead worker, or an intent of one without a row.
+	findLost = `SELECT EXISTS (SELECT 1 FROM` + Workers + `w WHERE w.expires_at <= {{now}})
 		OR EXISTS (SELECT 1 FROM` + Intents + `i WHERE` + Held + `AND NOT EXISTS (
 			SELECT 1 FROM` + Workers + `w WHERE w.id = i.worker AND w.expires_at > {{now}}))`
 
@@ -99,7 +99,7 @@ func journal() string {
 // Texts are the statements of Verbs that have always the same text.
 func Texts() []string {
 	return []string{
-		Clock, CurrentWaits, FindLost, setHold, releaseHold, currentHolds, setWait, releaseWaits, forgetWaits,
+		Clock, CurrentWaits, findLost, setHold, releaseHold, currentHolds, setWait, releaseWaits, forgetWaits,
 		addJob, newestJobs, findJob, takeJob, updateJob, lockJob, stats, find(), journal(),
 	}
 }

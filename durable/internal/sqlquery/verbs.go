@@ -26,6 +26,9 @@ type Transaction interface {
 
 	// Apply is that of driver.Store, in the transaction.
 	Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error)
+
+	// Reap is that of driver.Store, in the transaction.
+	Reap(ctx context.Context, limit int) ([]driver.Change, error)
 }
 
 // Database is where a store keeps its tables. Its methods call their argument again after an error that passes.
@@ -75,6 +78,22 @@ func rowsOf[T any](ctx context.Context, s Session, text string, args []any, scan
 func Exists(ctx context.Context, db Database, text string, args ...any) (bool, error) {
 	found, err := collect(ctx, db.Read, text, args, func(from Row, to *bool) error { return from.Scan(to) })
 	return err == nil && found[0], err
+}
+
+// Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
+func (v Verbs) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
+	found, err := Exists(ctx, v.db, findLost)
+	if err != nil || !found || limit <= 0 {
+		return nil, err
+	}
+	err = v.db.Write(ctx, func(ctx context.Context, t Transaction) error {
+		changes, err = t.Reap(ctx, limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return changes, nil
 }
 
 // Find implements driver.Store.

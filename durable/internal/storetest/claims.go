@@ -21,7 +21,8 @@ func (k *kit) testClaim() {
 	k.must(event(driver.EventCancel, canceled.ID))
 	r := k.claimOne(k.must(enqueue(done)))
 	k.must(success(&r))
-	due := k.must(enqueue(ready))
+	beside, due := k.must(enqueue(intent("a"))), k.must(enqueue(ready))
+	k.claimOne(beside) // and no other
 	assert.Empty(k, k.claimID(later.ID), "not due")
 	assert.Empty(k, k.claimID(held.ID), "held")
 	assert.Empty(k, k.claimID(intent("a").ID), "absent")
@@ -38,14 +39,6 @@ func (k *kit) testClaim() {
 	assert.Nil(k, changes[1].StartedAttempt)
 	assert.Equal(k, driver.ReasonNoGateway, changes[1].DeadLettered.Reason)
 	assert.Empty(k, k.claim(claim("third")), "claimed twice")
-}
-
-// testOnly claims one intent and no other.
-func (k *kit) testOnly() {
-	a, b := k.must(enqueue(intent("a"))), k.must(enqueue(intent("a")))
-	changes := k.claimID(b.ID, a, b)
-	require.Len(k, changes, 1)
-	assert.Equal(k, b.ID, changes[0].Record.ID)
 }
 
 // many enqueues n intents of a scope.
@@ -266,10 +259,11 @@ func (k *kit) testStats() {
 	// The intent of a dead worker is not being sent.
 	k.beat("w", time.Millisecond)
 	k.reach(driver.StateDead, true)
+	k.reach(driver.StateDead, true)
 	k.reach(driver.StateDead, false)
 	k.eventually("the end of the lease", func() bool { return k.stats().States[driver.StateUnknown] == 1 })
 	dead := k.stats()
 	assert.Zero(k, dead.States[driver.StateSending])
-	assert.Equal(k, 2, dead.States[driver.StateDead])
-	assert.Equal(k, 1, dead.DeadInDoubt)
+	assert.Equal(k, 3, dead.States[driver.StateDead])
+	assert.Equal(k, 2, dead.DeadInDoubt)
 }

@@ -78,6 +78,7 @@ func (k *kit) testValues() {
 		"far times":       {NotBefore: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC), Deadline: time.Date(9999, 1, 1, 0, 0, 0, 123456789, time.UTC)},
 		"row":             {Row: math.MaxInt32, Batch: strings.Repeat("b", 512)},
 		"negative row":    {Row: -1},
+		"fingerprint":     {Payload: all, Fingerprint: "invoice 1"},
 		"names":           {ID: idempotency.ID{Scope: "Ä' \"\\ %_ ", Operation: "a\nb", Key: strings.Repeat("k", 512)}},
 	} {
 		if in.Key == "" {

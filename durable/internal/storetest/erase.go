@@ -4,38 +4,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency"
 )
-
-// testFingerprint (D24): a fingerprint of the caller's own decides whether two payloads are
-// those of one intent.
-func (k *kit) testFingerprint() {
-	in, plain := intent("fingerprint"), intent("fingerprint")
-	in.Payload, in.Fingerprint = []byte("encrypted once"), "invoice 1"
-	r := k.must(enqueue(in))
-	assert.Empty(k, r.Intent.Fingerprint)
-	assert.Equal(k, driver.FingerprintOf(&in), r.Fingerprint)
-	k.must(enqueue(plain))
-	for _, row := range []struct {
-		name        string
-		of          driver.Intent
-		payload     string
-		fingerprint idempotency.Fingerprint
-		want        error
-	}{
-		{"another encryption of the payload: the existing intent", in, "encrypted twice", "invoice 1", nil},
-		{"another fingerprint: a mismatch", in, "encrypted once", "invoice 2", driver.ErrMismatch},
-		{"no fingerprint: the payload is compared", in, "encrypted once", "", driver.ErrMismatch},
-		{"no fingerprint twice: the existing intent", plain, string(plain.Payload), "", nil},
-		{"a fingerprint of what had none: a mismatch", plain, string(plain.Payload), "invoice 1", driver.ErrMismatch},
-	} {
-		again := row.of
-		again.Payload, again.Fingerprint = []byte(row.payload), row.fingerprint
-		result := k.apply(enqueue(again))
-		assert.ErrorIs(k, result.Err, row.want, row.name)
-		assert.Equal(k, row.want == nil, result.Receipt().Existing, row.name)
-	}
-}
 
 // testErase (D24): payload, result, error texts and notes are removed, and nothing else.
 func (k *kit) testErase() {

@@ -56,6 +56,7 @@ func (k *kit) testHold() {
 	first.Note = "before"
 	k.setHold(first)
 	since := k.holds()[0].Since
+	k.eventually("a later time", func() bool { return k.now().After(since) })
 	k.setHold(byAnn())
 	want := byAnn()
 	want.Since = since

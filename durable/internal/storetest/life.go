@@ -88,6 +88,11 @@ func (k *kit) testTransitions() {
 			e.Generation = r.Generation + 7
 			return e
 		},
+		"D27: interrupted before it was sent": func(r *driver.Record) driver.Event {
+			e := finish(r, driver.Outcome{Class: driver.ClassFailed, Err: unsentError{}}, driver.Decision{})
+			e.Interrupted = true
+			return e
+		},
 		"cancel": func(r *driver.Record) driver.Event { return event(driver.EventCancel, r.ID) },
 		"erase":  func(r *driver.Record) driver.Event { return event(driver.EventErase, r.ID) },
 	}
@@ -130,6 +135,14 @@ func (k *kit) testTransitions() {
 		}
 	}
 }
+
+// unsentError is the error of an attempt that sent nothing.
+type unsentError struct{}
+
+func (unsentError) Error() string { return "not sent" }
+
+// NotSent is what Outcome.Unsent calls.
+func (unsentError) NotSent() bool { return true }
 
 // testFenced (D2) has workers write after the end of their lease.
 func (k *kit) testFenced() {
@@ -305,37 +318,6 @@ func (k *kit) testDeadline() {
 	assert.Equal(k, driver.ReasonDeadline, r.Reason)
 	assert.Zero(k, k.must(event(driver.EventRedrive, r.ID)).Deadline)
 }
-
-// testInterrupted (D27): if the worker stops before it sends, the intent is due at once, and the
-// attempt does not count.
-func (k *kit) testInterrupted() {
-	r := k.must(enqueue(intent("a")))
-	for _, row := range []struct {
-		outcome driver.Outcome
-		state   driver.State
-		counted int
-	}{
-		{driver.Outcome{Class: driver.ClassFailed, Err: unsent{}}, driver.StateWaiting, 0},
-		{driver.Outcome{Err: errors.New("cut")}, driver.StateUnknown, 1}, //nolint:err113 // any
-	} {
-		r = k.claimOne(r)
-		e := finish(&r, row.outcome, driver.Decision{})
-		e.Interrupted = true
-		r = k.must(e)
-		assert.Equal(k, row.state, r.State)
-		assert.Equal(k, row.counted, r.Attempts)
-		assert.Equal(k, row.counted, r.Claims)
-		assert.False(k, r.NextAt.After(k.now()), "it is due at %v", r.NextAt)
-	}
-}
-
-// unsent is the error of an attempt that sent nothing.
-type unsent struct{}
-
-func (unsent) Error() string { return "not sent" }
-
-// NotSent is what Outcome.Unsent calls.
-func (unsent) NotSent() bool { return true }
 
 // testWalk applies random verbs for a while, with workers that die between any two verbs, and
 // compares each step with Decide. At the end all intents are done.

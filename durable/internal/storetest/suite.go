@@ -57,7 +57,6 @@ func (s Suite) Run(t *testing.T) {
 		run  func(*kit)
 	}{
 		{"Enqueue", (*kit).testEnqueue},
-		{"Fingerprint", (*kit).testFingerprint},
 		{"Erase", (*kit).testErase},
 		{"Values", (*kit).testValues},
 		{"Invalid", (*kit).testInvalid},
@@ -65,7 +64,6 @@ func (s Suite) Run(t *testing.T) {
 		{"Transitions", (*kit).testTransitions},
 		{"Fenced", (*kit).testFenced},
 		{"Claim", (*kit).testClaim},
-		{"Only", (*kit).testOnly},
 		{"Fairness", (*kit).testFairness},
 		{"Due", (*kit).testDue},
 		{"Clock", (*kit).testClock},
@@ -75,7 +73,6 @@ func (s Suite) Run(t *testing.T) {
 		{"ProviderHold", (*kit).testProviderHold},
 		{"ProviderHoldShare", (*kit).testProviderHoldShare},
 		{"ProviderHoldQueries", (*kit).testProviderHoldQueries},
-		{"Interrupted", (*kit).testInterrupted},
 		{"Deadline", (*kit).testDeadline},
 		{"Workers", (*kit).testWorkers},
 		{"Letters", (*kit).testLetters},
