@@ -2,7 +2,6 @@ package durable_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,70 +15,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
-var errCrash = errors.New("the process is gone")
-
-// mortal is a Store in a process that dies before one of its verbs, or between the verb and its
-// answer. After that, nothing that the process does has an effect.
-type mortal struct {
-	durable.Store
-
-	left atomic.Int64 // verbs until it dies
-	die  context.CancelFunc
-	dead chan struct{}
-	once sync.Once
-}
-
-// lives reports whether a verb is executed, and heard whether its answer arrives.
-func (m *mortal) lives() (done, heard bool) {
-	left := m.left.Add(-1)
-	if left <= 0 {
-		m.once.Do(func() { close(m.dead); m.die() })
-	}
-	return left > 0 || left == 0 && rand.IntN(2) == 0, left > 0
-}
-
-func (m *mortal) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
-	done, heard := m.lives()
-	if done {
-		results, err = m.Store.Apply(ctx, events)
-	}
-	if !heard {
-		return nil, errCrash
-	}
-	return results, err
-}
-
-func (m *mortal) Claim(ctx context.Context, claim driver.Claim) (claimed driver.Claimed, err error) {
-	done, heard := m.lives()
-	if done {
-		claimed, err = m.Store.Claim(ctx, claim)
-	}
-	if !heard {
-		return driver.Claimed{}, errCrash
-	}
-	return claimed, err
-}
-
-func (m *mortal) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
-	if _, heard := m.lives(); !heard {
-		return time.Time{}, errCrash
-	}
-	return m.Store.Heartbeat(ctx, worker, lease)
-}
-
-func (m *mortal) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
-	done, heard := m.lives()
-	if !done {
-		return nil, errCrash
-	}
-	changes, err := m.Store.Reap(ctx, limit)
-	if !heard {
-		return nil, errCrash
-	}
-	return changes, err
+// mortal returns a Store in a process that dies before one of its verbs, or between the verb and its answer. After that,
+// nothing that the process does has an effect.
+func mortal(store durable.Store, die func()) *shaky {
+	var left atomic.Int64 // verbs until it dies
+	left.Store(1 + rand.Int64N(60))
+	return &shaky{Store: store, fail: func(string) error {
+		switch n := left.Add(-1); {
+		case n > 0:
+			return nil
+		case n == 0:
+			die()
+			return []error{errDown, errSilent}[rand.IntN(2)]
+		default:
+			return errDown
+		}
+	}}
 }
 
 // psp is a provider: it loses responses after the work, works late, declines, and is
@@ -209,9 +162,7 @@ func crash(t *testing.T, p *psp, gateway durable.Gateway, keyLife, settles time.
 	}
 	for range 25 {
 		ctx, die := context.WithCancel(t.Context())
-		m := &mortal{Store: store, die: die, dead: make(chan struct{})}
-		m.left.Store(1 + rand.Int64N(60))
-		require.NoError(t, engine(m).Run(ctx))
+		require.NoError(t, engine(mortal(store, die)).Run(ctx))
 	}
 	last := engine(store)
 	last.PollInterval = 2 * time.Minute

@@ -128,6 +128,7 @@ func assertState(t *testing.T, e *durable.Engine, id idempotency.ID, want durabl
 var (
 	errDown   = errors.New("the store is down")
 	errSilent = errors.New("the store's answer was lost")
+	errHangs  = errors.New("the store does not answer")
 )
 
 // shaky is a Store with verbs that fail as its user says.
@@ -135,7 +136,7 @@ type shaky struct {
 	durable.Store
 
 	mu    sync.Mutex
-	fail  func(verb string) error // errSilent: the verb is executed, and its answer is lost
+	fail  func(verb string) error // errSilent: the verb is executed, and its answer is lost; errHangs: it waits for its context
 	calls map[string]int
 }
 
@@ -151,7 +152,7 @@ func (s *shaky) called(verb string) int {
 	return s.calls[verb]
 }
 
-func call[T any](s *shaky, verb string, work func() (T, error)) (T, error) {
+func call[T any](ctx context.Context, s *shaky, verb string, work func() (T, error)) (T, error) {
 	s.mu.Lock()
 	if s.calls == nil {
 		s.calls = make(map[string]int)
@@ -164,7 +165,11 @@ func call[T any](s *shaky, verb string, work func() (T, error)) (T, error) {
 	if fail != nil {
 		err = fail(verb)
 	}
-	if err != nil && !errors.Is(err, errSilent) {
+	switch {
+	case errors.Is(err, errHangs):
+		<-ctx.Done()
+		return zero, ctx.Err()
+	case err != nil && !errors.Is(err, errSilent):
 		return zero, err
 	}
 	result, workErr := work()
@@ -175,28 +180,28 @@ func call[T any](s *shaky, verb string, work func() (T, error)) (T, error) {
 }
 
 func (s *shaky) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
-	return call(s, "apply", func() ([]driver.Result, error) { return s.Store.Apply(ctx, events) })
+	return call(ctx, s, "apply", func() ([]driver.Result, error) { return s.Store.Apply(ctx, events) })
 }
 
 func (s *shaky) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
-	return call(s, "claim", func() (driver.Claimed, error) { return s.Store.Claim(ctx, claim) })
+	return call(ctx, s, "claim", func() (driver.Claimed, error) { return s.Store.Claim(ctx, claim) })
 }
 
 func (s *shaky) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
-	return call(s, "beat", func() (time.Time, error) { return s.Store.Heartbeat(ctx, worker, lease) })
+	return call(ctx, s, "beat", func() (time.Time, error) { return s.Store.Heartbeat(ctx, worker, lease) })
 }
 
 func (s *shaky) SetHold(ctx context.Context, hold durable.Hold) error {
-	_, err := call(s, "hold", func() (struct{}, error) { return struct{}{}, s.Store.SetHold(ctx, hold) })
+	_, err := call(ctx, s, "hold", func() (struct{}, error) { return struct{}{}, s.Store.SetHold(ctx, hold) })
 	return err
 }
 
 func (s *shaky) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
-	return call(s, "reap", func() ([]driver.Change, error) { return s.Store.Reap(ctx, limit) })
+	return call(ctx, s, "reap", func() ([]driver.Change, error) { return s.Store.Reap(ctx, limit) })
 }
 
 func (s *shaky) WorkJob(ctx context.Context, limit int) (job driver.Job, changes []driver.Change, err error) {
-	job, err = call(s, "job", func() (job driver.Job, err error) {
+	job, err = call(ctx, s, "job", func() (job driver.Job, err error) {
 		job, changes, err = s.Store.WorkJob(ctx, limit)
 		return job, err
 	})
@@ -204,5 +209,5 @@ func (s *shaky) WorkJob(ctx context.Context, limit int) (job driver.Job, changes
 }
 
 func (s *shaky) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
-	return call(s, "sweep", func() (int, error) { return s.Store.Sweep(ctx, ttl, limit) })
+	return call(ctx, s, "sweep", func() (int, error) { return s.Store.Sweep(ctx, ttl, limit) })
 }

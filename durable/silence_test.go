@@ -17,64 +17,25 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
-// silent is a Store with one verb that does not answer the first time, until its context
-// ends.
-type silent struct {
-	durable.Store
-
-	verb string
-	was  atomic.Bool
-}
-
-func (s *silent) hear(ctx context.Context, verb string) error {
-	if verb != s.verb || s.was.Swap(true) {
-		return nil
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (s *silent) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
-	if events[0].Kind == driver.EventFinish {
-		if err := s.hear(ctx, "apply"); err != nil {
-			return nil, err
-		}
-	}
-	return s.Store.Apply(ctx, events)
-}
-
-func (s *silent) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
-	if err := s.hear(ctx, "claim"); err != nil {
-		return driver.Claimed{}, err
-	}
-	return s.Store.Claim(ctx, claim)
-}
-
-func (s *silent) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
-	if err := s.hear(ctx, "reap"); err != nil {
-		return nil, err
-	}
-	return s.Store.Reap(ctx, limit)
-}
-
-func (s *silent) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
-	if err := s.hear(ctx, "sweep"); err != nil {
-		return 0, err
-	}
-	return s.Store.Sweep(ctx, ttl, limit)
-}
-
 // If the store does not answer, as on a dead connection, the verb is repeated after a lease.
 // Other verbs do not wait for the kernel to notice the dead connection.
 func TestEngine_silentStore(t *testing.T) {
 	for _, verb := range []string{"apply", "claim", "reap", "sweep"} {
 		bubble.Run(t, verb, func(t *testing.T) {
 			e := through(succeeds)
-			e.Store = &silent{Store: e.Store, verb: verb}
+			store := &shaky{Store: e.Store}
+			e.Store = store
 			var failed []error
 			e.Trace = &durable.Trace{Failed: func(err error) { failed = append(failed, err) }}
 			in := pay("comp1", "1")
 			enqueue(t, e, in)
+			var was atomic.Bool
+			store.set(func(name string) error {
+				if name != verb || was.Swap(true) {
+					return nil
+				}
+				return errHangs
+			})
 			running(t, e)
 			time.Sleep(35 * time.Second)
 			assertState(t, e, in.ID, durable.StateDone)
