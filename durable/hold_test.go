@@ -42,14 +42,6 @@ func (o *outage) Send(_ context.Context, _ *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
-// succeeded is the number of successful sends.
-func (o *outage) succeeded() int {
-	synctest.Wait()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.done)
-}
-
 // between counts the times in [from, to).
 func between(times []time.Duration, from, to time.Duration) (n int) {
 	for _, at := range times {
@@ -162,46 +154,6 @@ func TestHold_codeIsAnAnswer(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		assert.Empty(t, holdsOf(t, e))
-	})
-}
-
-// D21: a hold ends at its Until, and does not affect other gateways.
-func TestHold_until(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &outage{began: time.Now()}
-		beside := &outage{began: time.Now()}
-		e := &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": g, "other": beside}}
-		require.NoError(t, e.Hold(t.Context(), "psp", time.Now().Add(time.Hour), "ann", ""))
-		running(t, e)
-		enqueue(t, e, pay("comp1", "1"))
-		in := pay("comp1", "2")
-		in.Gateway = "other"
-		enqueue(t, e, in)
-		time.Sleep(59 * time.Minute)
-		assert.Zero(t, g.succeeded())
-		assert.Equal(t, 1, beside.succeeded())
-		time.Sleep(2 * time.Minute)
-		assert.Equal(t, 1, g.succeeded())
-	})
-}
-
-// D21: a person ends the Engine's own hold at once.
-func TestHold_releaseByPerson(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &outage{to: time.Hour, began: time.Now()}
-		e := through(g)
-		running(t, e)
-		for i := range 100 {
-			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
-		}
-		time.Sleep(time.Second)
-		holds, err := e.Holds(t.Context())
-		require.NoError(t, err)
-		require.Len(t, holds, 1)
-		require.NoError(t, e.Release(t.Context(), "psp", "ann"))
-		holds = holdsOf(t, e)
-		assert.Empty(t, holds)
-		require.ErrorIs(t, e.Release(t.Context(), "psp", "ann"), durable.ErrNotFound)
 	})
 }
 

@@ -313,7 +313,7 @@ func (s *skewed) SetHold(ctx context.Context, hold durable.Hold) error {
 	return s.Store.SetHold(ctx, hold)
 }
 
-// D25: a hold by a person, by the provider and by the Engine do not affect each other. A release ends
+// D21, D25: a hold by a person, by the provider and by the Engine do not affect each other. A release ends
 // them all, in all processes.
 func TestProviderHold_apart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -361,6 +361,9 @@ func TestProviderHold_apart(t *testing.T) {
 		require.NoError(t, e.Release(t.Context(), "psp", "bob"))
 		time.Sleep(5 * time.Minute)
 		assert.Equal(t, []string{"engine"}, holders())
+		require.NoError(t, e.Release(t.Context(), "psp", "ann"))
+		assert.Empty(t, holdsOf(t, e))
+		require.ErrorIs(t, e.Release(t.Context(), "psp", "ann"), durable.ErrNotFound)
 	})
 }
 

@@ -333,33 +333,22 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// D7: a send of which no byte was sent is journalled, and is not counted as an attempt.
+// D7: a send of which no byte was sent is no attempt, in the record and for the Policy.
 func TestEngine_notSentIsNotCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var numbers []int
-		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-			numbers = append(numbers, s.Number)
-			if len(numbers) < 20 {
-				return durable.Outcome{Class: durable.ClassFailed, Err: &resilienthttp.Error{
-					Reason: resilienthttp.ErrBreakerOpen, NotBefore: time.Now().Add(time.Minute),
-				}, NotBefore: time.Now().Add(time.Minute)}
-			}
-			return durable.Outcome{Class: durable.ClassSucceeded}
+	for want, err := range []error{&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, nil} {
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			return durable.Outcome{Class: durable.ClassFailed, Err: err}
 		}))
-		e.PollInterval, e.Policy = 30*time.Second, durable.Schedule{}
+		e.Policy = policyFunc(func(h *durable.History, _ time.Time) durable.Decision {
+			assert.Equal(t, want, h.Attempts)
+			return durable.Decision{Action: durable.Bury}
+		})
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
-		running(t, e)
-		time.Sleep(20 * time.Hour)
-		synctest.Wait()
-		record := find(t, e, in.ID)
-		assert.Equal(t, durable.StateDone, record.State)
-		assert.Equal(t, 1, record.Attempts)
-		assert.Len(t, journal(t, e, in.ID), 20)
-		for _, n := range numbers {
-			assert.Equal(t, 1, n)
-		}
-	})
+		work(t, e, 1)
+		assert.Equal(t, want, find(t, e, in.ID).Attempts)
+		assert.Len(t, journal(t, e, in.ID), 1)
+	}
 }
 
 // policyFunc is a Policy.
@@ -589,39 +578,6 @@ func TestFinders(t *testing.T) {
 	}
 }
 
-// D9: a tenant with many intents does not delay those of others.
-func TestTenants(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var mu sync.Mutex
-		done := map[string]time.Duration{}
-		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-			time.Sleep(time.Second)
-			mu.Lock()
-			defer mu.Unlock()
-			done[s.ID.Scope] = time.Since(began)
-			return durable.Outcome{Class: durable.ClassSucceeded}
-		}))
-		e.Concurrency, e.PerTenant = 1, 1
-		for i := range 1000 {
-			enqueue(t, e, pay("big", strconv.Itoa(i)))
-		}
-		for i := range 10 {
-			enqueue(t, e, pay("small"+strconv.Itoa(i), "1"))
-		}
-		running(t, e)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		for i := range 10 {
-			at, ok := done["small"+strconv.Itoa(i)]
-			assert.True(t, ok, "small%d has had no turn", i)
-			assert.LessOrEqual(t, at, 21*time.Second)
-		}
-	})
-}
-
 // An Engine without a Gateway sends nothing: it would bury all intents.
 func TestEngine_withoutGateways(t *testing.T) {
 	e := &durable.Engine{Store: new(durable.Memory)}
@@ -632,27 +588,6 @@ func TestEngine_withoutGateways(t *testing.T) {
 	_, err = e.WorkOne(t.Context(), id)
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", ""), "a console holds by name")
-}
-
-// D15: MaxAge counts from the time at which an intent is due.
-func TestMaxAge_countsFromDue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sends := 0
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-			if sends++; sends == 1 {
-				return durable.Outcome{Class: durable.ClassFailed, Status: 503}
-			}
-			return durable.Outcome{Class: durable.ClassSucceeded}
-		}))
-		in := pay("comp1", "1")
-		in.NotBefore = time.Now().Add(10 * 24 * time.Hour)
-		enqueue(t, e, in)
-		time.Sleep(10 * 24 * time.Hour)
-		running(t, e)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assertState(t, e, in.ID, durable.StateDone)
-	})
 }
 
 // D15: the time in which an intent was due and not tried does not count. So a person's hold longer than

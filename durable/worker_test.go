@@ -16,32 +16,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
-// D2: a send may last longer than its lease, as long as the heartbeat extends it.
-func TestLongSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sends atomic.Int64
-		gateway := gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
-			sends.Add(1)
-			select {
-			case <-time.After(4 * time.Minute):
-				return durable.Outcome{Class: durable.ClassSucceeded}
-			case <-ctx.Done():
-				return durable.Outcome{Err: context.Cause(ctx)}
-			}
-		})
-		a, b := through(gateway), through(gateway)
-		b.Store = a.Store
-		in := pay("comp1", "1")
-		enqueue(t, a, in)
-		running(t, a)
-		synctest.Wait()
-		running(t, b)
-		time.Sleep(5 * time.Minute)
-		assertState(t, a, in.ID, durable.StateDone)
-		assert.EqualValues(t, 1, sends.Load())
-	})
-}
-
 // D2: without heartbeats, the send ends a quarter of the lease before its end. Outcomes of an
 // earlier generation change nothing.
 func TestLostLease(t *testing.T) {

@@ -263,6 +263,19 @@ func TestDecide_fingerprint(t *testing.T) {
 	}
 }
 
+// D15: the retry window begins when the intent is due, and anew with a redrive.
+func TestDecide_retryWindow(t *testing.T) {
+	in := driver.Intent{ID: id, Gateway: "psp", NotBefore: epoch.Add(240 * time.Hour)}
+	change, err := driver.Decide(nil, &driver.Event{Kind: driver.EventEnqueue, Intent: in}, epoch)
+	require.NoError(t, err)
+	assert.Equal(t, in.NotBefore, change.Record.RetryWindowStart)
+	dead, redrive := inState(driver.StateDead, false), event(driver.EventRedrive)
+	redrive.After = time.Hour
+	change, err = driver.Decide(&dead, &redrive, epoch)
+	require.NoError(t, err)
+	assert.Equal(t, epoch.Add(time.Hour), change.Record.RetryWindowStart)
+}
+
 // D3: the next step after an unknown outcome.
 func TestDecide_unknown(t *testing.T) {
 	for _, row := range []struct {
