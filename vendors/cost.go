@@ -36,30 +36,20 @@ func tokensOf(r *http.Request) float64 {
 
 // maxTokens returns the number of tokens that the response may have, or 0 if the object does not say so.
 func (s *jsonScanner) maxTokens() (most int64) {
-	if s.token() != '{' {
-		return 0
-	}
-	for s.token() == '"' {
-		key, ok := s.text()
-		if !ok || s.token() != ':' {
-			return most
-		}
-		number, end := int64(0), s.token()
-		switch key {
+	s.members(func(name string, first byte) (end byte) {
+		switch name {
 		case "max_tokens", "max_completion_tokens", "max_output_tokens":
-			number, end = s.number(end)
-		default:
-			end = s.skip(end)
+			number, end := s.number(first)
+			most = max(most, number)
+			return end
 		}
-		most = max(most, number)
-		if end != ',' {
-			return most
-		}
-		if key == "model" { // a prompt may follow
+		end = s.skip(first)
+		if name == "model" { // a prompt may follow
 			rest, _ := s.in.Peek(s.in.Buffered())
 			s.in = bufio.NewReader(bytes.NewReader(rest))
 		}
-	}
+		return end
+	})
 	return most
 }
 

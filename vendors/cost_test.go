@@ -25,7 +25,7 @@ func TestTokensOf(t *testing.T) {
 		{"after a long prompt, before the model", "", `{"messages":["` + long + `"],"max_tokens":7,"model":"a"}`, 7},
 		{"after the model and a long prompt: not read", "", `{"model":"a","messages":["` + long + `"],"max_tokens":7}`, 0},
 		{"after the model and a member that the buffer cuts", "", `{"model":"a","user":"` + strings.Repeat("u", 5000) + `","max_tokens":7}`, 0},
-		{"two names: the larger", "", `{"max_tokens":7,"max_completion_tokens":9,"model":"a"}`, 9},
+		{"several names: the largest", "", `{"max_tokens":7,"max_completion_tokens":9,"max_output_tokens":8,"model":"a"}`, 9},
 		{"none", "", `{"model":"a"}`, 0},
 		{"of another object", "", `{"metadata":{"max_tokens":7},"model":"a"}`, 0},
 		{"null", "", `{"max_tokens":null,"model":"a"}`, 0},

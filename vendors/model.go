@@ -88,27 +88,31 @@ func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 // prompt may have some hundred kilobytes, and comes before the model in some clients' requests.
 type jsonScanner struct{ in *bufio.Reader }
 
-// member returns the string value of the object's member with the name, or "" if there is none or
-// the text is malformed. Neither may have escape sequences.
-func (s *jsonScanner) member(name string) string {
+// members calls visit with the name of each member of the object and the first byte of its value, while the text is
+// well formed. visit reads the value, and returns the byte after it.
+func (s *jsonScanner) members(visit func(name string, first byte) (end byte)) {
 	if s.token() != '{' {
-		return ""
+		return
 	}
 	for s.token() == '"' {
-		key, ok := s.text()
-		if !ok || s.token() != ':' {
-			return ""
-		}
-		first := s.token()
-		if first == '"' && key == name {
-			value, _ := s.text()
-			return value
-		}
-		if s.skip(first) != ',' {
-			return ""
+		name, ok := s.text()
+		if !ok || s.token() != ':' || visit(name, s.token()) != ',' {
+			return
 		}
 	}
-	return ""
+}
+
+// member returns the string value of the object's member with the name, or "" if there is none or
+// the text is malformed. Neither may have escape sequences.
+func (s *jsonScanner) member(name string) (value string) {
+	s.members(func(key string, first byte) byte {
+		if first == '"' && key == name {
+			value, _ = s.text()
+			return 0 // what follows is not read
+		}
+		return s.skip(first)
+	})
+	return value
 }
 
 // token returns the next byte that is not a blank, or 0 at the end.
