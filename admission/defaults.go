@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/resilienthttp/resilienthttp/internal/validate"
@@ -34,18 +35,13 @@ func (s *Shedder) Validate() error {
 
 // bounds returns Initial, Min and Max with their defaults.
 func (s *Shedder) bounds() (initial, least, most int) {
-	initial, least, most = s.Initial, s.Min, s.Max
-	if most == 0 {
-		most = max(defaultMax, initial, least)
-	}
+	initial, least = s.Initial, s.Min
+	most = cmp.Or(s.Max, max(defaultMax, initial, least))
 	if least == 0 {
 		least = min(defaultMin, most)
 		if initial > 0 {
 			least = min(least, initial)
 		}
 	}
-	if initial == 0 {
-		initial = min(max(defaultInitial, least), most)
-	}
-	return initial, least, most
+	return cmp.Or(initial, min(max(defaultInitial, least), most)), least, most
 }

@@ -135,11 +135,7 @@ const (
 var separable = strings.NewReplacer("%", "%25", ":", "%3A") //nolint:gochecknoglobals // it does not change
 
 func (q *Quota) asRule() Rule {
-	r := Rule{Limit: q.Limit, Window: q.Window, Burst: q.Burst, Sliding: q.Sliding}
-	if r.Window == 0 {
-		r.Window = defaultWindow
-	}
-	return r
+	return Rule{Limit: q.Limit, Window: cmp.Or(q.Window, defaultWindow), Burst: q.Burst, Sliding: q.Sliding}
 }
 
 func (q *Quota) init() {
@@ -148,10 +144,7 @@ func (q *Quota) init() {
 			return
 		}
 		q.rule = q.asRule()
-		name := q.Name
-		if name == "" {
-			name = defaultName
-		}
+		name := cmp.Or(q.Name, defaultName)
 		q.policy = newPolicy(name, q.rule, q.Cost != nil)
 		if q.Store != nil {
 			q.shared = &storeWithFallback{store: q.Store, prefix: separable.Replace(name) + ":", timeout: cmp.Or(q.Timeout, defaultStoreTimeout), failClosed: q.FailClosed}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
@@ -28,11 +29,7 @@ func newQuotaProblems(name string) *quotaProblems {
 // Handler returns a handler that calls next for requests within the quota, and rejects
 // the others.
 func (q *Quota) Handler(next http.Handler) http.Handler {
-	name := q.Name
-	if name == "" {
-		name = defaultName
-	}
-	problems := newQuotaProblems(name)
+	problems := newQuotaProblems(cmp.Or(q.Name, defaultName))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q.init()
 		if q.err != nil {

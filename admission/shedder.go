@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"runtime"
@@ -106,12 +107,8 @@ func (s *Shedder) init() {
 	s.once.Do(func() {
 		s.err = s.Validate()
 		s.epoch = time.Now()
-		tolerance := s.Tolerance
-		if tolerance == 0 {
-			tolerance = defaultTolerance
-		}
 		initial, least, most := s.bounds()
-		s.gate.limiter = newLimiter(initial, least, most, tolerance)
+		s.gate.limiter = newLimiter(initial, least, most, cmp.Or(s.Tolerance, defaultTolerance))
 		s.gate.queueLimit, s.gate.maxWait = s.Queue, s.MaxWait
 	})
 }

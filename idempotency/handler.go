@@ -145,25 +145,16 @@ func (h *Handler) configure() {
 	h.executor, h.settings = newExecutor(h.store, h.Options, h.Trace)
 	h.executor.survives = true
 	h.executor.checkStore()
-	h.header, h.methods = "Idempotency-Key", []string{http.MethodPost, http.MethodPatch}
-	if h.Header != "" {
-		h.header = textproto.CanonicalMIMEHeaderKey(h.Header)
-	}
+	h.header, h.methods = textproto.CanonicalMIMEHeaderKey(cmp.Or(h.Header, "Idempotency-Key")), []string{http.MethodPost, http.MethodPatch}
 	if h.Methods != nil {
 		h.methods = slices.Clone(h.Methods)
 	}
 	if h.Fingerprint == nil {
 		h.Fingerprint = RequestFingerprint
 	}
-	if h.MaxBody == 0 {
-		h.MaxBody = defaultMaxBody
-	}
-	if h.MaxResponse == 0 {
-		h.MaxResponse = defaultMaxBody
-	}
-	if h.MaxSpool == 0 {
-		h.MaxSpool = max(defaultMaxSpool, h.MaxResponse)
-	}
+	h.MaxBody = cmp.Or(h.MaxBody, defaultMaxBody)
+	h.MaxResponse = cmp.Or(h.MaxResponse, defaultMaxBody)
+	h.MaxSpool = cmp.Or(h.MaxSpool, max(defaultMaxSpool, h.MaxResponse))
 	h.settings = h.wrong(h.settings)
 }
 

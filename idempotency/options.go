@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -55,15 +56,9 @@ const (
 
 // resolved returns the options with their defaults, and all that is wrong with them.
 func (o Options) resolved(store Store) (Options, error) {
-	if o.Lease == 0 {
-		o.Lease = defaultLease
-	}
-	if o.TTL == 0 {
-		o.TTL = defaultTTL
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.Lease = cmp.Or(o.Lease, defaultLease)
+	o.TTL = cmp.Or(o.TTL, defaultTTL)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(store == nil, "Store is nil")
 	wrong.Check(o.Lease < minLease || driver.ValidLease(o.Lease) != nil, fmt.Sprintf("Lease is %v, want 10ms to 10 years", o.Lease))

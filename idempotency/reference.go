@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,9 +95,7 @@ func (v *requestHandler) load(record *driver.Record) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if result.Code == 0 {
-		result.Code = stored.Code
-	}
+	result.Code = cmp.Or(result.Code, stored.Code)
 	if result.Header == nil {
 		result.Header = stored.Header
 	}

@@ -1,8 +1,6 @@
 package resilientotel
 
 import (
-	"context"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -58,10 +56,7 @@ func (i *Instrumentation) TraceAdmission(also *admission.Trace) *admission.Trace
 
 // requestRejected is a hook.
 func (i *Instrumentation) requestRejected(e *admission.Event) {
-	ctx := context.Background()
-	if e.Request != nil {
-		ctx = e.Request.Context()
-	}
+	ctx := contextOf(e.Request)
 	i.admission.rejections.Add(ctx, 1, i.admission.rejectionSeries.of(rejection{e.Reason, e.Priority}).add...)
 	trace.SpanFromContext(ctx).SetAttributes(keyRejectionReason.String(string(e.Reason)))
 }

@@ -128,10 +128,7 @@ func (c *attemptAttributes) correctSet(set *attribute.Set, errorType string) att
 		}
 		kept = append(kept, a)
 	}
-	if errorType != "" {
-		kept = append(kept, semconv.ErrorTypeKey.String(errorType))
-	}
-	return attribute.NewSet(kept...)
+	return attribute.NewSet(with(kept, semconv.ErrorTypeKey, errorType)...)
 }
 
 func serverOf(set *attribute.Set) server {

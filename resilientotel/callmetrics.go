@@ -55,10 +55,7 @@ func newCallMetrics(m *meter, limit int) *callMetrics {
 		if port, err := strconv.Atoi(s.port); err == nil {
 			attributes = append(attributes, semconv.ServerPort(port))
 		}
-		if s.errorType != "" {
-			attributes = append(attributes, semconv.ErrorTypeKey.String(s.errorType))
-		}
-		return attributes
+		return with(attributes, semconv.ErrorTypeKey, s.errorType)
 	}
 	c.waits.attributes = scopedBy(keyWaitCause)
 	c.hedges.series.attributes = func(s scoped) []attribute.KeyValue {

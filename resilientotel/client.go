@@ -1,6 +1,7 @@
 package resilientotel
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -30,10 +31,7 @@ type client struct {
 var _ http.RoundTripper = (*client)(nil)
 
 func newClient(n *instruments, t *resilienthttp.Transport) *client {
-	c := &client{instruments: n, transport: t, keyHeader: t.Idempotency.Header}
-	if c.keyHeader == "" {
-		c.keyHeader = "Idempotency-Key"
-	}
+	c := &client{instruments: n, transport: t, keyHeader: cmp.Or(t.Idempotency.Header, "Idempotency-Key")}
 	t.Base = newAttemptBase(c, baseOf(t))
 	hooks := copyOf(t.Trace)
 	hooks.QueueWait, hooks.RetryWait = then(c.queueWait, hooks.QueueWait), then(c.retryWait, hooks.RetryWait)
@@ -298,18 +296,13 @@ func (c *call) describe(done *resilienthttp.Call, s *summary) {
 	if done.Response != nil {
 		attributes = append(attributes, semconv.HTTPResponseStatusCode(done.Response.StatusCode))
 	}
-	if s.errorType != "" {
-		attributes = append(attributes, semconv.ErrorTypeKey.String(s.errorType))
-	}
+	attributes = with(attributes, semconv.ErrorTypeKey, s.errorType)
 	for i := range done.Attempts {
 		if stop := done.Attempts[i].StopReason; stop != nil {
 			attributes = append(attributes, keyStopReason.String(stopReason(stop)))
 		}
 	}
-	if hash := c.keyHash(done); hash != "" {
-		attributes = append(attributes, keyKeyHash.String(hash))
-	}
-	c.span.SetAttributes(attributes...)
+	c.span.SetAttributes(with(attributes, keyKeyHash, c.keyHash(done))...)
 	switch {
 	case done.Err != nil:
 		c.span.SetStatus(codes.Error, neterr.SafeText(done.Err))

@@ -101,9 +101,7 @@ func (g gateway) describe(span trace.Span, s *durable.Send, o *durable.Outcome) 
 	attributes := []attribute.KeyValue{
 		keyGateway.String(g.name), keyAttemptNumber.Int(s.Number), keyKeyHash.String(idempotencykey.Hash(s.Key)), keyClass.String(o.Class.String()),
 	}
-	if o.Code != "" {
-		attributes = append(attributes, keyCode.String(o.Code))
-	}
+	attributes = with(attributes, keyCode, o.Code)
 	if o.Status != 0 {
 		attributes = append(attributes, semconv.HTTPResponseStatusCode(o.Status))
 	}

@@ -2,6 +2,7 @@ package resilientotel
 
 import (
 	"context"
+	"net/http"
 	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -29,27 +30,23 @@ func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency
 
 // becameUnknown is a hook.
 func (i *Instrumentation) becameUnknown(e *idempotency.Event) {
-	i.server.unknown.Add(contextOf(e), 1)
+	i.server.unknown.Add(contextOf(e.Request), 1)
 }
 
-// contextOf returns the context of the event's request. A Sweeper's event has no request.
-func contextOf(e *idempotency.Event) context.Context {
-	if e.Request == nil {
+// contextOf returns the context of an event's request. Those of a Sweeper and of Quota.Take have none.
+func contextOf(r *http.Request) context.Context {
+	if r == nil {
 		return context.Background()
 	}
-	return e.Request.Context()
+	return r.Context()
 }
 
 // requestDone is a hook.
 func (i *Instrumentation) requestDone(e *idempotency.Event) {
-	ctx := contextOf(e)
+	ctx := contextOf(e.Request)
 	i.server.requests.Add(ctx, 1, i.server.requestSeries.of(string(e.Disposition)).add...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		attributes := []attribute.KeyValue{keyDisposition.String(string(e.Disposition))}
-		if hash := e.KeyHash(); hash != "" {
-			attributes = append(attributes, keyKeyHash.String(hash))
-		}
-		span.SetAttributes(attributes...)
+		span.SetAttributes(with([]attribute.KeyValue{keyDisposition.String(string(e.Disposition))}, keyKeyHash, e.KeyHash())...)
 	}
 }
 

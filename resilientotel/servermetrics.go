@@ -48,11 +48,7 @@ func newServerMetrics(m *meter) *serverMetrics {
 	}
 	s.requestSeries.attributes = func(d string) []attribute.KeyValue { return []attribute.KeyValue{keyDisposition.String(d)} }
 	s.attemptSeries.attributes = func(r attemptResult) []attribute.KeyValue {
-		attributes := []attribute.KeyValue{keyClass.String(r.class)}
-		if r.code != "" {
-			attributes = append(attributes, keyCode.String(r.code))
-		}
-		return attributes
+		return with([]attribute.KeyValue{keyClass.String(r.class)}, keyCode, r.code)
 	}
 	return s
 }

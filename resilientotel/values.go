@@ -159,11 +159,15 @@ func stateName(s resilienthttp.BreakerState) string {
 
 // scopeAttributes returns the attributes of a scope, and of a priority that is not "".
 func scopeAttributes(scope, priority string) []attribute.KeyValue {
-	attributes := []attribute.KeyValue{keyScope.String(scope)}
-	if priority != "" {
-		attributes = append(attributes, keyPriority.String(priority))
+	return with([]attribute.KeyValue{keyScope.String(scope)}, keyPriority, priority)
+}
+
+// with adds an attribute, unless its value is "".
+func with(attributes []attribute.KeyValue, key attribute.Key, value string) []attribute.KeyValue {
+	if value == "" {
+		return attributes
 	}
-	return attributes
+	return append(attributes, key.String(value))
 }
 
 func priorityName(p resilienthttp.Priority) string {

@@ -11,6 +11,7 @@
 package statepage
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -105,14 +106,7 @@ func (h *Handler) page(ctx context.Context, filter string) *page {
 			h.sources = append(h.sources, &source{Source: s})
 		}
 	})
-	return newPage(h.title(), h.Transports, askAll(ctx, h.sources), filter)
-}
-
-func (h *Handler) title() string {
-	if h.Title == "" {
-		return "resilienthttp"
-	}
-	return h.Title
+	return newPage(cmp.Or(h.Title, "resilienthttp"), h.Transports, askAll(ctx, h.sources), filter)
 }
 
 // refreshOf returns the seconds between two reloads; 0: none.

@@ -228,7 +228,7 @@ func decoded(tb testing.TB, h *Handler, part string) *page {
 func TestT7JSONIsASuperset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := everything(t)
-		p := newPage(h.title(), h.Transports, nil, "")
+		p := newPage("resilienthttp", h.Transports, nil, "")
 		text, err := json.Marshal(p)
 		require.NoError(t, err)
 		var holds func(v any) map[string]bool

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed" // the scripts
@@ -113,10 +114,7 @@ func (s *Store) name(key string) string {
 		sum := sha256.Sum256([]byte(key))
 		key = "sha256:" + hex.EncodeToString(sum[:])
 	}
-	if s.Prefix == "" {
-		return defaultPrefix + key
-	}
-	return s.Prefix + key
+	return cmp.Or(s.Prefix, defaultPrefix) + key
 }
 
 // microseconds returns the duration in microseconds, rounded up.

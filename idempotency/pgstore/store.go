@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -100,12 +101,7 @@ const (
 	maxName      = 63 // PostgreSQL truncates longer names
 )
 
-func (o *Options) tables() *tables {
-	if o.Table == "" {
-		return newTables(o.Schema, defaultTable)
-	}
-	return newTables(o.Schema, o.Table)
-}
+func (o *Options) tables() *tables { return newTables(o.Schema, cmp.Or(o.Table, defaultTable)) }
 
 func (o *Options) validate() error {
 	if len(o.Schema) > maxName || !storable(o.Schema) {
