@@ -101,17 +101,6 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestReadBody_ofNone(t *testing.T) {
-	for _, body := range []io.ReadCloser{nil, http.NoBody} {
-		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Body = body
-		read, err := readBody(r, 0)
-		require.NoError(t, err)
-		require.Empty(t, read)
-		require.Equal(t, body, r.Body)
-	}
-}
-
 // TestReadBody_trustsNoLength: a large Content-Length alone allocates no memory.
 func TestReadBody_trustsNoLength(t *testing.T) {
 	under := &watchedBody{Reader: readerFunc(func(p []byte) (int, error) {

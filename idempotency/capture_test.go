@@ -383,20 +383,6 @@ func TestCapture_HTTP2(t *testing.T) {
 	}
 }
 
-// TestCapture_invalidStatus panics as net/http does.
-func TestCapture_invalidStatus(t *testing.T) {
-	for _, code := range []int{-1, 0, 99, 1000} {
-		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			c := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
-			require.PanicsWithValue(t, fmt.Sprintf("invalid WriteHeader code %d", code), func() { c.WriteHeader(code) })
-			c.WriteHeader(http.StatusAccepted)
-			require.NotPanics(t, func() { c.WriteHeader(code) }, "superfluous, and ignored")
-			c.finish()
-			require.Equal(t, 202, c.code)
-		})
-	}
-}
-
 // TestCapture_statuses: informational responses are sent at once, and do not end the response.
 func TestCapture_statuses(t *testing.T) {
 	for code, atOnce := range map[int]bool{100: true, 101: false, 102: true, 199: true, 200: false, 999: false} {
@@ -776,6 +762,20 @@ func TestCapture_overRecorder(t *testing.T) {
 			captured(row.handler, testLimit)(w, r)
 			require.Equal(t, row.codes, w.codes)
 			require.Equal(t, bare.Result(), w.Result())
+		})
+	}
+}
+
+// TestCapture_invalidStatus panics as net/http does.
+func TestCapture_invalidStatus(t *testing.T) {
+	for _, code := range []int{-1, 0, 99, 1000} {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			c := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+			require.PanicsWithValue(t, fmt.Sprintf("invalid WriteHeader code %d", code), func() { c.WriteHeader(code) })
+			c.WriteHeader(http.StatusAccepted)
+			require.NotPanics(t, func() { c.WriteHeader(code) }, "superfluous, and ignored")
+			c.finish()
+			require.Equal(t, 202, c.code)
 		})
 	}
 }

@@ -636,18 +636,17 @@ func TestDo_txAfterTheEnd(t *testing.T) {
 	})
 }
 
-// Within a caller's transaction, Begin waits for no connection, so it has all the time of its
-// caller.
-func TestDo_withinHasTheTimeOfItsCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ledger := newLedger()
-		ledger.within = true
-		store := faultyTx(ledger, rule{onBegin, 1, 0, fault{delay: 10 * time.Minute}})
-		_, err := idempotency.Do(t.Context(), store, "", "op", "k", "", func(context.Context) (idempotency.Result, error) {
-			return doResult, nil
-		})
-		require.NoError(t, err)
-	})
+func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
+	store := new(idempotency.Memory)
+	reservation, err := store.Reserve(t.Context(), driver.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(),
+		driver.Outcome{Status: driver.CompletedUnreplayable}))
+	var remembered hooks
+	x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
+	_, err = x.Do(t.Context(), doID, "", nothing)
+	require.ErrorIs(t, err, idempotency.ErrUnreplayable)
+	assert.Equal(t, []idempotency.Disposition{idempotency.Unreplayable}, remembered.dispositions())
 }
 
 func TestDo_afterACrash(t *testing.T) {
@@ -676,17 +675,4 @@ func TestDo_afterACrash(t *testing.T) {
 			assert.Equal(t, policy == idempotency.Resume, got.Resumed)
 		}
 	})
-}
-
-func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
-	store := new(idempotency.Memory)
-	reservation, err := store.Reserve(t.Context(), driver.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
-	require.NoError(t, err)
-	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(),
-		driver.Outcome{Status: driver.CompletedUnreplayable}))
-	var remembered hooks
-	x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
-	_, err = x.Do(t.Context(), doID, "", nothing)
-	require.ErrorIs(t, err, idempotency.ErrUnreplayable)
-	assert.Equal(t, []idempotency.Disposition{idempotency.Unreplayable}, remembered.dispositions())
 }

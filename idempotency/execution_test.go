@@ -138,21 +138,6 @@ func TestTx_afterTheEnd(t *testing.T) {
 	})
 }
 
-// One execution inside another has its own transaction, or none.
-func TestExecutionInAnExecution(t *testing.T) {
-	ledger := newLedger()
-	r := newRig(ledger, func(w http.ResponseWriter, req *http.Request) {
-		_, err := idempotency.Do(req.Context(), new(idempotency.Memory), "", "inner", "k", "", func(ctx context.Context) (idempotency.Result, error) {
-			idempotency.CommitOnFailure(ctx) // its own, and not the outer one's
-			return idempotency.Result{}, txOf[*ledgerTx](ctx)
-		})
-		assert.ErrorIs(t, err, idempotency.ErrNoTransaction)
-		charge(t, http.StatusPaymentRequired)(w, req)
-	}, transactional)
-	assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
-	assert.Zero(t, ledger.sum("acct"))
-}
-
 // requireRecord reads a record's status; 0: there is no record.
 func requireRecord(t *testing.T, store idempotency.Store, id idempotency.ID, want idempotency.Status) {
 	t.Helper()

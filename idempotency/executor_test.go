@@ -101,29 +101,6 @@ func (s *checkedLedger) Check(context.Context) error {
 	return nil
 }
 
-func TestHandler_checkThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(&checkedStore{new(idempotency.Memory), func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		}}, answer(http.StatusCreated, "made"))
-		began := time.Now()
-		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
-		assert.Equal(t, 5*time.Second, time.Since(began))
-
-		time.Sleep(2 * time.Second)
-		go r.post(t)
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		began = time.Now()
-		requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusServiceUnavailable, "store")
-		assert.Equal(t, 100*time.Millisecond, time.Since(began), "the wait for a check ends with the request")
-		synctest.Wait()
-		time.Sleep(5 * time.Second)
-	})
-}
-
 // TestStoreThatCannotWrite: duplicates get the stored result, and new keys a 503.
 func TestStoreThatCannotWrite(t *testing.T) {
 	errReadOnly := errors.New("test: read-only")

@@ -155,14 +155,6 @@ func TestNewFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprint_twoContentTypes: a request with two Content-Types is compared byte by
-// byte.
-func TestFingerprint_twoContentTypes(t *testing.T) {
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	r.Header["Content-Type"] = []string{"application/json", "text/plain"}
-	require.NotEqual(t, RequestFingerprint(r, []byte("{}")), RequestFingerprint(r, []byte("{ }")))
-}
-
 // TestFingerprint_ofHostileMultiparts: time in proportion to the body.
 func TestFingerprint_ofHostileMultiparts(t *testing.T) {
 	const size = 256 << 10

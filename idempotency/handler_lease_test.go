@@ -59,20 +59,6 @@ func TestRenewal_failsForAWhile(t *testing.T) {
 	})
 }
 
-// A connection that hangs costs one heartbeat, not the lease.
-func TestRenewal_hangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var cause atomic.Value
-		store := faulty(new(idempotency.Memory),
-			rule{verb: onRenew, from: 1, fault: fault{hold: make(chan struct{})}})
-		r := newRig(store, working(time.Minute, &cause))
-		assert.Equal(t, http.StatusCreated, r.post(t).Code)
-		assert.Nil(t, cause.Load())
-		require.Len(t, r.renewals(), 1)
-		assert.Equal(t, context.DeadlineExceeded, r.renewals()[0].Err)
-	})
-}
-
 func TestRenewal_failsUntilTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
@@ -134,25 +120,6 @@ func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 			assert.Equal(t, []idempotency.Disposition{idempotency.LeaseLost, idempotency.Replayed}, a.dispositions())
 		})
 	}
-}
-
-// The store comes back after another execution has done the work, with the same status.
-// The first execution must not take that result for its own.
-func TestLeaseLost_doesNotReportTheOtherResult(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := new(idempotency.Memory)
-		broken := faulty(store, rule{onRenew, 1, always, fault{before: errDown}},
-			rule{onComplete, 1, always, fault{before: errDown}})
-		var cause atomic.Value
-		a := newRig(broken, working(29*time.Second, &cause), takeover(idempotency.Reexecute))
-		b := newRig(store, answer(http.StatusCreated, "the winner's"))
-		response := a.goPost(t)
-		time.Sleep(31 * time.Second)
-		won := b.post(t)
-		broken.heal()
-		requireProblem(t, <-response, http.StatusServiceUnavailable, "lease-lost")
-		requireReplay(t, won, a.post(t))
-	})
 }
 
 // A renewal finds that another execution has taken over.
@@ -377,20 +344,6 @@ func TestRenewal_endsWithTheExecution(t *testing.T) {
 	})
 }
 
-// A renewal that is answered after the end is not reported, because the execution has no
-// lease any more.
-func TestRenewal_isAnsweredAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var cause atomic.Value
-		store := faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{linger: 5 * time.Second, after: idempotency.ErrLeaseLost}})
-		r := newRig(store, working(11*time.Second, &cause))
-		assert.Equal(t, http.StatusCreated, r.post(t).Code)
-		time.Sleep(time.Minute)
-		assert.Empty(t, r.renewals())
-		assert.Nil(t, cause.Load())
-	})
-}
-
 // Two slow claims fit into one lease. Otherwise the second claim would find the lease of the
 // first one expired.
 func TestClaimsFitIntoTheLease(t *testing.T) {
@@ -531,30 +484,6 @@ func TestAmbiguousEndIsUnknown(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// The same holds with Classify, which does not see the context. Classes other than
-// FailedRetryable are not changed.
-func TestAmbiguousEndByOwnPolicy(t *testing.T) {
-	for _, row := range []struct{ says, want idempotency.Status }{
-		{idempotency.FailedRetryable, idempotency.Unknown},
-		{idempotency.FailedFinal, idempotency.FailedFinal},
-		{idempotency.Completed, idempotency.Completed},
-		{idempotency.Unknown, idempotency.Unknown},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := new(idempotency.Memory)
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				<-req.Context().Done()
-				w.WriteHeader(http.StatusNotFound)
-			}, func(h *idempotency.Handler) {
-				h.Timeout = time.Minute
-				h.Classify = func(int) idempotency.Status { return row.says }
-			})
-			r.post(t)
-			requireRecord(t, store, theID, row.want)
-		})
 	}
 }
 

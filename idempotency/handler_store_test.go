@@ -3,10 +3,8 @@ package idempotency_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -222,36 +220,6 @@ func TestStoreFailsAroundARelease(t *testing.T) {
 	}
 }
 
-// A success that Classify releases must also be recorded before it is sent.
-func TestStoreFailsAroundTheReleaseOfASuccess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory), rule{onRelease, 1, always, fault{before: errDown}})
-		r := newRig(store, answer(http.StatusAccepted, ""), func(h *idempotency.Handler) {
-			h.Classify = func(int) idempotency.Status { return idempotency.FailedRetryable }
-		})
-		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
-	})
-}
-
-// shutdownGrace is the time that the store has for a claim after the client has left.
-const shutdownGrace = 500 * time.Millisecond
-
-// The client leaves while the record is being written. The write continues.
-func TestClientGoneWhileTheRecordIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{delay: 3 * time.Second}},
-			rule{onReserve, 1, 0, fault{delay: 3 * time.Second}})
-		r := newRig(store, answer(http.StatusCreated, "made"))
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(3*time.Second-shutdownGrace/2, cancel)
-		defer cancel()
-		first := serve(r, request(t).WithContext(ctx))
-		assert.Equal(t, http.StatusCreated, first.Code)
-		assert.Equal(t, 1, store.count(onReserve))
-		assert.Equal(t, 1, store.count(onComplete))
-	})
-}
-
 // If the store did not answer, Unknown may be called twice for one record.
 func TestUnknown_isReportedAgainAfterAStoreError(t *testing.T) {
 	for _, row := range []struct {
@@ -273,22 +241,6 @@ func TestUnknown_isReportedAgainAfterAStoreError(t *testing.T) {
 			assert.EqualValues(t, 1, r.executions.Load())
 		})
 	}
-}
-
-// If the file of a large response fails, the response is lost, but not the effect.
-func TestLargeResponseThatCannotBeKept(t *testing.T) {
-	t.Setenv("TMPDIR", "/nonexistent")
-	t.Setenv("TMP", "/nonexistent")
-	store := new(idempotency.Memory)
-	r := newRig(store, answer(http.StatusCreated, "too large for memory"), func(h *idempotency.Handler) { h.MaxResponse = 5 })
-	w, panicked := servePanicking(r, request(t))
-	assert.Equal(t, http.ErrAbortHandler, panicked)
-	assert.Empty(t, w.Body.String())
-	assert.Equal(t, driver.CompletedUnreplayable, mustLoad(t, store, theID).Status)
-	assert.Equal(t, idempotency.Unreplayable, r.last(t).Disposition)
-	require.Error(t, r.last(t).Err)
-	requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
-	assert.EqualValues(t, 1, r.executions.Load())
 }
 
 // Reserve ends soon after its client has left, also if the store hangs. A goroutine that is
@@ -377,21 +329,6 @@ func TestReserveHangs(t *testing.T) {
 	}
 }
 
-// After ErrStoreBusy the claim is not repeated, because that would double the wait, and no read follows.
-func TestBusyStoreIsAskedOnce(t *testing.T) {
-	busy := fault{before: fmt.Errorf("test: after 10s in line: %w", driver.ErrStoreBusy)}
-	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
-		store := faultyTx(newLedger(), rule{onReserve, 1, always, busy}, rule{onBegin, 1, always, busy})
-		r := newRig(store, answer(http.StatusCreated, ""), change)
-		w := r.post(t)
-		requireProblem(t, w, http.StatusServiceUnavailable, "store")
-		assert.Equal(t, "1", w.Header().Get("Retry-After"))
-		assert.Equal(t, idempotency.StoreFailed, r.last(t).Disposition)
-		assert.Equal(t, 1, store.count(onReserve)+store.count(onBegin))
-		assert.Zero(t, store.count(onLoad))
-	}
-}
-
 // If the client leaves before the store answers, the store has not failed. If its deadline
 // ends, the store has failed to answer in time.
 func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
@@ -442,4 +379,20 @@ func leaving(why error) func(context.Context) (context.Context, context.CancelFu
 
 func nothing(context.Context) (idempotency.Result, error) {
 	return idempotency.Result{}, errors.New("test: this was not to be executed")
+}
+
+// If the file of a large response fails, the response is lost, but not the effect.
+func TestLargeResponseThatCannotBeKept(t *testing.T) {
+	t.Setenv("TMPDIR", "/nonexistent")
+	t.Setenv("TMP", "/nonexistent")
+	store := new(idempotency.Memory)
+	r := newRig(store, answer(http.StatusCreated, "too large for memory"), func(h *idempotency.Handler) { h.MaxResponse = 5 })
+	w, panicked := servePanicking(r, request(t))
+	assert.Equal(t, http.ErrAbortHandler, panicked)
+	assert.Empty(t, w.Body.String())
+	assert.Equal(t, driver.CompletedUnreplayable, mustLoad(t, store, theID).Status)
+	assert.Equal(t, idempotency.Unreplayable, r.last(t).Disposition)
+	require.Error(t, r.last(t).Err)
+	requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
+	assert.EqualValues(t, 1, r.executions.Load())
 }

@@ -295,41 +295,6 @@ func TestHandler_longPathsAreToldApart(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandler_mismatch(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
-	r.Operation = func(*http.Request) string { return "charge" }
-	first := r.post(t)
-	for name, change := range map[string]func(*http.Request){
-		"body":  func(req *http.Request) { withBody(req, `{"amount": 101}`) },
-		"path":  func(req *http.Request) { req.URL.Path = "/refunds" },
-		"query": func(req *http.Request) { req.URL.RawQuery = "dry=1" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			req := request(t)
-			change(req)
-			w := serve(r, req)
-			requireProblem(t, w, http.StatusUnprocessableEntity, "mismatch")
-			assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
-			assert.Equal(t, idempotency.Mismatched, r.last(t).Disposition)
-		})
-	}
-	requireReplay(t, first, r.post(t))
-	assert.EqualValues(t, 1, r.executions.Load())
-}
-
-func TestHandler_ownFingerprint(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
-	r.Fingerprint = func(req *http.Request, body []byte) idempotency.Fingerprint {
-		assert.Equal(t, theBody, string(body))
-		return idempotency.Fingerprint("own:" + req.Header.Get("Version"))
-	}
-	first := r.post(t)
-	requireReplay(t, first, r.post(t))
-	other := request(t)
-	other.Header.Set("Version", "2")
-	requireProblem(t, serve(r, other), http.StatusUnprocessableEntity, "mismatch")
-}
-
 // No byte of a success is sent before the record is durable.
 func TestHandler_holdsTheResponseBackUntilItIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -524,14 +489,6 @@ func TestHandler_nothingWrittenAndTheStoreFails(t *testing.T) {
 	}
 }
 
-func TestHandler_releasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, ""))
-	r.post(t)
-	requireProblem(t, serve(r, withBody(request(t), `{"amount": 1}`)), http.StatusUnprocessableEntity, "mismatch")
-	r.post(t)
-	assert.EqualValues(t, 2, r.executions.Load())
-}
-
 // A handler that writes without end does not fill the disk: its writes fail, the client's
 // connection is closed, and the record has the result.
 func TestHandler_maxSpool(t *testing.T) {
@@ -686,53 +643,6 @@ func TestHandler_panics(t *testing.T) {
 	}
 }
 
-// If a resumed execution had no effect, the next one has Resumed set too.
-func TestHandler_resumesUntilAnExecutionSucceeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var resumed []bool
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			e, _ := idempotency.FromContext(req.Context())
-			resumed = append(resumed, e.Resumed)
-			switch len(resumed) {
-			case 1:
-				panic("test")
-			case 2:
-				w.WriteHeader(http.StatusServiceUnavailable)
-			default:
-				w.WriteHeader(http.StatusCreated)
-			}
-		}, takeover(idempotency.Resume))
-		servePanicking(r, request(t))
-		time.Sleep(time.Second)
-		assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
-		time.Sleep(time.Second)
-		assert.Equal(t, http.StatusCreated, r.post(t).Code)
-		assert.Equal(t, []bool{false, true, true}, resumed)
-		assert.Equal(t, []idempotency.Disposition{idempotency.Panicked, idempotency.Released, idempotency.Executed}, r.dispositions())
-	})
-}
-
-// The client's connection breaks during the response. The record is kept, and the handler
-// panics with ErrAbortHandler.
-func TestHandler_clientGoneWhileItIsAnswered(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
-	over := make(chan any)
-	go func() {
-		defer func() { over <- recover() }()
-		r.ServeHTTP(deafWriter{http.Header{}}, request(t))
-	}()
-	assert.Equal(t, http.ErrAbortHandler, <-over)
-	w := r.post(t)
-	assert.Equal(t, "true", w.Header().Get("Idempotency-Replayed"))
-	assert.Equal(t, []idempotency.Disposition{idempotency.Executed, idempotency.Replayed}, r.dispositions())
-}
-
-type deafWriter struct{ header http.Header }
-
-func (w deafWriter) Header() http.Header       { return w.header }
-func (w deafWriter) WriteHeader(int)           {}
-func (w deafWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
-
 // The server removes only the files of its own request's form.
 func TestHandler_leavesNoFilesOfForms(t *testing.T) {
 	dir := t.TempDir()
@@ -835,25 +745,6 @@ func TestHandler_validateReportsAllErrors(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.Len(t, strings.Split(err.Error(), "\n"), 7, "%v", err)
-}
-
-// A record is kept for the TTL, from the beginning of the execution.
-func TestHandler_forgetsAfterTheTTL(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		ttl  time.Duration
-		want time.Duration
-	}{{"default", 0, 24 * time.Hour}, {"a week", 7 * 24 * time.Hour, 7 * 24 * time.Hour}} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.TTL = row.ttl })
-			first := r.post(t)
-			time.Sleep(row.want - time.Second)
-			requireReplay(t, first, r.post(t))
-			time.Sleep(2 * time.Second)
-			assert.Empty(t, r.post(t).Header().Get("Idempotency-Replayed"))
-			assert.EqualValues(t, 2, r.executions.Load())
-		})
-	}
 }
 
 // The problem names the smaller limit of an outer handler.

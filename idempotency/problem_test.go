@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -164,25 +163,6 @@ func TestProblemsAreDocumented(t *testing.T) {
 		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
 		"mismatch 422", "unreplayable 409", "load 503", "unknown 409", "no-response 500", "store 503", "lease-lost 503", "misconfigured 500",
 	}, documented)
-}
-
-// A problem has the fields of the middleware around the Handler, and none of the inner handler.
-func TestProblemsKeepTheFieldsOfMiddleware(t *testing.T) {
-	r := newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}),
-		func(w http.ResponseWriter, req *http.Request) {
-			w.Header().Set("Content-Length", "4")
-			w.Header().Set("X-Request-Id", "the handler's")
-			answer(http.StatusCreated, "made")(w, req)
-		})
-	w := httptest.NewRecorder()
-	w.Header().Set("X-Request-Id", "7")
-	r.ServeHTTP(w, request(t))
-	requireProblem(t, w, http.StatusServiceUnavailable, "lease-lost")
-	assert.Equal(t, "7", w.Header().Get("X-Request-Id"))
-	assert.Empty(t, w.Header().Get("Content-Length"))
-	body, err := io.ReadAll(w.Body)
-	require.NoError(t, err)
-	assert.NotContains(t, string(body), "made")
 }
 
 // The types of problems can have the service's own base URL.

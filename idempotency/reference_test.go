@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 const theReference = "payment/123"
@@ -168,38 +167,6 @@ func TestLoadResult_fails(t *testing.T) {
 	}
 }
 
-// Without a success or without LoadResult, the response is stored as usual.
-func TestSetReference_changesNothingElse(t *testing.T) {
-	small := func(h *idempotency.Handler) { h.MaxResponse = 1000 }
-	for _, row := range []struct {
-		name   string
-		next   http.HandlerFunc
-		change []func(*idempotency.Handler)
-	}{
-		{"a refusal", refers(http.StatusConflict), []func(*idempotency.Handler){rebuild(idempotency.Result{}, errDown), small}},
-		{"LoadResult is nil", refers(http.StatusCreated), []func(*idempotency.Handler){small}},
-		{"taken back", func(w http.ResponseWriter, r *http.Request) {
-			refers(http.StatusCreated)(w, r)
-			if err := idempotency.SetReference(r.Context(), ""); err != nil {
-				panic(err)
-			}
-		}, []func(*idempotency.Handler){rebuild(idempotency.Result{}, errDown), small}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := new(idempotency.Memory)
-			r := newRig(store, row.next, row.change...)
-			first := r.post(t)
-			assert.Empty(t, mustLoad(t, store, theID).Result.Reference)
-			requireReplay(t, first, r.post(t))
-		})
-	}
-	t.Run("no Rebuild, and too large", func(t *testing.T) {
-		r := newRig(new(idempotency.Memory), refers(http.StatusCreated), func(h *idempotency.Handler) { h.MaxResponse = 10 })
-		r.post(t)
-		requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
-	})
-}
-
 // A program without LoadResult, such as an earlier version, does not replay a record with a
 // reference as an empty response.
 func TestLoadResult_isMissing(t *testing.T) {
@@ -209,49 +176,6 @@ func TestLoadResult_isMissing(t *testing.T) {
 	requireProblem(t, r.post(t), http.StatusServiceUnavailable, "load")
 	assert.Equal(t, idempotency.StoreFailed, r.last(t).Disposition)
 	require.ErrorContains(t, r.last(t).Err, "LoadResult is nil")
-}
-
-// A reconciler's result with a body and a reference is replayed unchanged if there is no
-// LoadResult.
-func TestReferenceBesideABody(t *testing.T) {
-	store := new(idempotency.Memory)
-	settled := idempotency.Result{Code: http.StatusCreated, Body: []byte("settled"), Reference: theReference}
-	lease := crash(t, &idempotency.Handler{}, store, request(t))
-	require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{Status: idempotency.Completed, Result: settled}))
-	w := newRig(store, answer(http.StatusOK, "")).post(t)
-	assert.Equal(t, "settled", w.Body.String())
-	w = newRig(store, answer(http.StatusOK, ""), rebuild(idempotency.Result{Body: []byte("rebuilt")}, nil)).post(t)
-	assert.Equal(t, http.StatusCreated, w.Code)
-	assert.Equal(t, "rebuilt", w.Body.String())
-}
-
-// A reconciler's result with a reference needs no status.
-func TestReferenceWithoutAStatus(t *testing.T) {
-	store := new(idempotency.Memory)
-	lease := crash(t, &idempotency.Handler{}, store, request(t))
-	require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{
-		Status: idempotency.Completed, Result: idempotency.Result{Reference: theReference},
-	}))
-	w := newRig(store, answer(http.StatusTeapot, ""), rebuild(idempotency.Result{Body: []byte("rebuilt")}, nil)).post(t)
-	assert.Equal(t, http.StatusOK, w.Code)
-	assert.Equal(t, "rebuilt", w.Body.String())
-}
-
-// TestSetReference_afterTheEnd: a goroutine that outlives its handler changes nothing.
-func TestSetReference_afterTheEnd(t *testing.T) {
-	store := new(idempotency.Memory)
-	left, gone := make(chan struct{}), make(chan error)
-	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-		go func() {
-			<-left
-			gone <- idempotency.SetReference(req.Context(), theReference)
-		}()
-		answer(http.StatusCreated, "kept")(w, req)
-	}, rebuild(idempotency.Result{}, errDown))
-	first := r.post(t)
-	close(left)
-	require.NoError(t, <-gone)
-	requireReplay(t, first, r.post(t))
 }
 
 func TestSetReference_invalid(t *testing.T) {

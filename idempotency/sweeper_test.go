@@ -150,25 +150,6 @@ func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 	})
 }
 
-// Full batches follow each other soon, with pauses that are longer than the batches.
-func TestSweeper_pausesBetweenBatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{linger: 50 * time.Millisecond}})
-		fill(t, store, 5000)
-		time.Sleep(25 * time.Hour)
-		stop := running(t, &idempotency.Sweeper{Store: store, Every: time.Hour})
-		time.Sleep(time.Minute)
-		require.ErrorIs(t, stop(), context.Canceled)
-		calls := store.times(onSweep)
-		require.Len(t, calls, 11, "ten full ones and an empty one")
-		for i := range 10 {
-			pause := calls[i+1].Sub(calls[i]) - 50*time.Millisecond
-			assert.GreaterOrEqual(t, pause, 100*time.Millisecond)
-			assert.LessOrEqual(t, pause, 200*time.Millisecond)
-		}
-	})
-}
-
 func TestSweeper_goesOnAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, 3, fault{before: errDown}})
@@ -189,16 +170,6 @@ func TestSweeper_goesOnAfterAnError(t *testing.T) {
 		n, err := store.Store.Sweep(t.Context(), 100)
 		require.NoError(t, err)
 		assert.Zero(t, n)
-	})
-}
-
-// The end of the context is not reported as an error.
-func TestSweeper_endsInASweep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{delay: time.Hour}})
-		stop := running(t, &idempotency.Sweeper{Store: store, OnError: func(err error) { t.Error(err) }})
-		time.Sleep(time.Second)
-		require.ErrorIs(t, stop(), context.Canceled)
 	})
 }
 

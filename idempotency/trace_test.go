@@ -254,18 +254,3 @@ func TestEventTimes(t *testing.T) {
 		assert.Empty(t, event.Owner)
 	})
 }
-
-func TestHooksMayBeMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, trace := range []*idempotency.Trace{nil, {}} {
-			r := newRig(faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{before: errDown}}), func(http.ResponseWriter, *http.Request) {
-				time.Sleep(11 * time.Second)
-				panic("test")
-			})
-			r.Trace = trace
-			_, panicked := servePanicking(r, request(t))
-			assert.Equal(t, "test", panicked)
-			assert.Equal(t, http.StatusConflict, r.post(t).Code)
-		}
-	})
-}

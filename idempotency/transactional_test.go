@@ -116,29 +116,6 @@ func TestTransactional_earlyReturnRollsBack(t *testing.T) {
 	}
 }
 
-// A 4xx with a body above MaxResponse is still a final failure.
-func TestTransactional_failureTooLargeToStore(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		keep bool
-		sum  int
-	}{{"rolled back", false, 0}, {"kept", true, 100}} {
-		t.Run(row.name, func(t *testing.T) {
-			store := newLedger()
-			work := charge(t, http.StatusPaymentRequired)
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				if row.keep {
-					idempotency.CommitOnFailure(req.Context())
-				}
-				work(w, req)
-			}, transactional, func(h *idempotency.Handler) { h.MaxResponse = 3 })
-			assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
-			assert.Equal(t, row.sum, store.sum("acct"))
-			requireRecord(t, store, theID, driver.CompletedUnreplayable)
-		})
-	}
-}
-
 func TestStoreFails_transactionalWork(t *testing.T) {
 	const ok = http.StatusCreated
 	down, lost, lease := fault{before: errDown}, fault{after: errLost}, fault{before: idempotency.ErrLeaseLost}
@@ -188,17 +165,6 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 			counts := store.counts()
 			assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "transactional work has no lease")
 		})
-	}
-}
-
-// An error of Commit that states the result needs no further look.
-func TestCommit_errorStatesTheResult(t *testing.T) {
-	for _, err := range []error{idempotency.ErrLeaseLost, driver.ErrTransactionFailed} {
-		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: err}})
-		r := newRig(store, charge(t, http.StatusCreated), transactional)
-		assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
-		require.ErrorIs(t, r.last(t).Err, err)
-		assert.Equal(t, map[string]int{onBegin: 1, onCommit: 1}, store.counts())
 	}
 }
 

@@ -1,7 +1,6 @@
 package driver_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -126,40 +125,6 @@ func TestDecide(t *testing.T) {
 		}
 	}
 	assert.Len(t, used, len(rules), "each rule decides something: %v", used)
-}
-
-func TestExpired(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, row := range []struct {
-		status         driver.Status
-		lease, expires time.Duration
-		takeover       driver.Takeover
-		want           bool
-	}{
-		{driver.Completed, 0, 1, 0, false},
-		{driver.Completed, 0, 0, 0, true},
-		{driver.Completed, time.Hour, -1, 0, true}, // its lease has no meaning
-		{driver.FailedRetryable, time.Hour, -1, 0, true},
-		{driver.FailedFinal, time.Hour, -1, 0, true},
-		{driver.CompletedUnreplayable, time.Hour, -1, 0, true},
-		{driver.Unknown, -time.Hour, -time.Hour, 0, false},
-		{driver.InProgress, 1, 1, 0, false},
-		{driver.InProgress, 1, 0, 0, false},
-		{driver.InProgress, 0, 1, 0, false},
-		{driver.InProgress, 0, 0, 0, false}, // it will be Unknown
-		{driver.InProgress, 0, 0, driver.MarkUnknown, false},
-		{driver.InProgress, 0, 0, driver.Reexecute, true},
-		{driver.InProgress, 0, 0, driver.Resume, true},
-		{driver.InProgress, 1, 0, driver.Reexecute, false},
-		{driver.InProgress, 0, 1, driver.Reexecute, false},
-	} {
-		t.Run(fmt.Sprintf("%v, lease %v, TTL %v, takeover %d", row.status, row.lease, row.expires, row.takeover), func(t *testing.T) {
-			record := driver.Record{
-				Status: row.status, LeaseExpires: now.Add(row.lease), Expires: now.Add(row.expires), Takeover: row.takeover,
-			}
-			assert.Equal(t, row.want, record.Expired(now))
-		})
-	}
 }
 
 func TestDecisionString(t *testing.T) {
