@@ -135,6 +135,8 @@ var (
 type shaky struct {
 	durable.Store
 
+	claimed func(driver.Claim, *driver.Claimed) // sees and changes an answer to a claim; nil: nothing
+
 	mu    sync.Mutex
 	fail  func(verb string) error // errSilent: the verb is executed, and its answer is lost; errHangs: it waits for its context
 	calls map[string]int
@@ -184,7 +186,13 @@ func (s *shaky) Apply(ctx context.Context, events []driver.Event) ([]driver.Resu
 }
 
 func (s *shaky) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
-	return call(ctx, s, "claim", func() (driver.Claimed, error) { return s.Store.Claim(ctx, claim) })
+	return call(ctx, s, "claim", func() (driver.Claimed, error) {
+		claimed, err := s.Store.Claim(ctx, claim)
+		if s.claimed != nil {
+			s.claimed(claim, &claimed)
+		}
+		return claimed, err
+	})
 }
 
 func (s *shaky) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -244,7 +245,10 @@ func TestProviderHold_processes(t *testing.T) {
 		const many, wait = 40, time.Minute
 		g := &rejecting{outcome: asks(429, wait)}
 		store := &skewed{Store: new(durable.Memory), by: time.Hour}
-		took := perSend{g, 10 * time.Second}
+		took := gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+			defer time.Sleep(10 * time.Second)
+			return g.Send(ctx, s)
+		})
 		for i := range many {
 			e := through(took)
 			e.Store = store
@@ -277,18 +281,6 @@ func TestProviderHold_processes(t *testing.T) {
 	})
 }
 
-// perSend is a Gateway with sends that take a time.
-type perSend struct {
-	durable.Gateway
-
-	takes time.Duration
-}
-
-func (p perSend) Send(ctx context.Context, s *durable.Send) durable.Outcome {
-	defer time.Sleep(p.takes)
-	return p.Gateway.Send(ctx, s)
-}
-
 // skewed is a Store with a clock that is ahead of that of the Engines.
 type skewed struct {
 	durable.Store
@@ -304,6 +296,12 @@ func (s *skewed) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed,
 		h.Since, h.Until = h.Since.Add(s.by), h.Until.Add(s.by)
 	}
 	return claimed, err
+}
+
+func (s *skewed) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
+	record, err := s.Store.Find(ctx, id)
+	record.NextAt = record.NextAt.Add(s.by)
+	return record, err
 }
 
 func (s *skewed) SetHold(ctx context.Context, hold durable.Hold) error {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -117,31 +116,12 @@ func TestEngine_endedContext(t *testing.T) {
 	})
 }
 
-// fast is a Store with a clock that is ahead of this process's.
-type fast struct {
-	durable.Store
-
-	by time.Duration
-}
-
-func (f *fast) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
-	claimed, err := f.Store.Claim(ctx, claim)
-	claimed.Now = claimed.Now.Add(f.by)
-	return claimed, err
-}
-
-func (f *fast) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
-	record, err := f.Store.Find(ctx, id)
-	record.NextAt = record.NextAt.Add(f.by)
-	return record, err
-}
-
 // WorkOne returns a time by its caller's clock, not by the store's.
 func TestWorkOne_byOurClock(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
 		bubble.Run(t, by.String(), func(t *testing.T) {
 			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic("sent") }))
-			e.Store = &fast{e.Store, by}
+			e.Store = &skewed{e.Store, by}
 			in := pay("comp1", "1")
 			in.NotBefore = time.Now().Add(2 * time.Hour)
 			enqueue(t, e, in)
@@ -170,16 +150,6 @@ func TestWorkOne_atOnce(t *testing.T) {
 	})
 }
 
-// frugal is a Store with claims that do not extend a lease after its first tenth, and with
-// failing heartbeats.
-type frugal struct{ late }
-
-func (f *frugal) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
-	claimed, err := f.Store.Claim(ctx, claim)
-	claimed.Lease = claim.Lease * 9 / 10
-	return claimed, err
-}
-
 // D2: a send ends a quarter of the lease before the end that the claim returned.
 func TestLeaseAsClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +160,10 @@ func TestLeaseAsClaimed(t *testing.T) {
 			took = time.Since(began)
 			return durable.Outcome{}
 		}))
-		e.Store, e.LeaseDuration = &frugal{late{Store: e.Store}}, 20*time.Second
+		e.LeaseDuration = 20 * time.Second
+		e.Store = &shaky{Store: e.Store, fail: noHeartbeat, claimed: func(claim driver.Claim, claimed *driver.Claimed) {
+			claimed.Lease = claim.Lease * 9 / 10 // it was not extended after its first tenth
+		}}
 		enqueue(t, e, pay("comp1", "1"))
 		work(t, e, 1)
 		assert.Equal(t, 13*time.Second, took)

@@ -73,7 +73,8 @@ func TestLostLease(t *testing.T) {
 // and no attempt is counted. The context of a send has the deadline of the lease.
 func TestWorker_lateAnswerToClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &late{Store: new(durable.Memory)}
+		late := 30 * time.Second * 3 / 4
+		store := &shaky{Store: new(durable.Memory), fail: noHeartbeat, claimed: func(driver.Claim, *driver.Claimed) { time.Sleep(late) }}
 		sends := 0
 		e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
 			sends++
@@ -85,7 +86,6 @@ func TestWorker_lateAnswerToClaim(t *testing.T) {
 		e.Store = store
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
-		store.by = 30 * time.Second * 3 / 4
 		_, err := e.Work(t.Context(), 1)
 		require.NoError(t, err)
 		assert.Zero(t, sends)
@@ -93,29 +93,14 @@ func TestWorker_lateAnswerToClaim(t *testing.T) {
 		assert.Equal(t, durable.StateWaiting, record.State)
 		assert.Zero(t, record.Attempts)
 		require.Len(t, journal(t, e, in.ID), 1)
-		store.by -= time.Millisecond
+		late -= time.Millisecond
 		time.Sleep(time.Hour)
 		work(t, e, 1)
 		assert.Equal(t, 1, sends)
 	})
 }
 
-// late is a Store that claims at once and answers late, and with failing heartbeats.
-type late struct {
-	durable.Store
-
-	by time.Duration
-}
-
-func (l *late) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
-	claimed, err := l.Store.Claim(ctx, claim)
-	time.Sleep(l.by)
-	return claimed, err
-}
-
-func (l *late) Heartbeat(context.Context, string, time.Duration) (time.Time, error) {
-	return time.Time{}, errDown
-}
+func noHeartbeat(verb string) error { return map[string]error{"beat": errDown}[verb] }
 
 // If the answer to a claim is lost, the worker may hold intents that it does not know of. It must
 // not keep them with its heartbeats.
