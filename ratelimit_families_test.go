@@ -217,6 +217,46 @@ func onlyCalm(fields func(wait int) []any) func(r *rand.Rand) limiterModel {
 	}
 }
 
+// §4.17: a customer's quota is used up, and only the bodies of requests name customers. The others are held until a probe is
+// served, and then no more. A probe that the busy customer sends proves nothing, so some of the draws lose minutes.
+func TestRateLimit_customerInTheBody(t *testing.T) {
+	calls, failed := 0, 0
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(20 * time.Millisecond)
+				if r.Header.Get("X-Customer") == "busy" {
+					return response(r, http.StatusTooManyRequests, "", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"), nil
+				}
+				return response(r, http.StatusOK, ""), nil
+			})}
+			draws := rand.New(rand.NewPCG(seed, 1))
+			for range 600 {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				r := get(t).WithContext(ctx)
+				busy := draws.IntN(4) == 0
+				if busy {
+					r.Header.Set("X-Customer", "busy")
+				}
+				resp, err := tr.RoundTrip(r)
+				if err == nil {
+					readAll(t, resp)
+				}
+				if !busy {
+					calls++
+					if err != nil || resp.StatusCode != http.StatusOK {
+						failed++
+					}
+				}
+				cancel()
+				time.Sleep(time.Second)
+			}
+		})
+	}
+	t.Logf("%d of %d calls failed", failed, calls)
+	assert.LessOrEqual(t, failed, calls/50)
+}
+
 // Twenty processes wait for the same window of a quota that is too small for them. They do not come back at one time, so
 // few calls wait until their deadline. Of 30 runs, .3 % of the calls failed in the mean, with a standard deviation of .4.
 // If all come back at one time 2.5 % fail.

@@ -38,6 +38,9 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		o.read(field, clock)
 		first, before := d.version == 0, d.remaining
 		current := d.learn(&o)
+		if o.rejected && !d.shownOnSuccess && !b.block.believes(b.inflight) {
+			d.silence()
+		}
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
 		}

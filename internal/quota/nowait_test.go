@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -87,7 +88,8 @@ func TestProbe(t *testing.T) {
 		header []string
 	}
 	none := quotaHeader(10, 0, 60)
-	global := []string{"X-RateLimit-Global", "true", "X-RateLimit-Remaining", "0", "Retry-After", "60"}
+	asks := []string{"X-RateLimit-Remaining", "0", "Retry-After", "60"}
+	global := append([]string{"X-RateLimit-Global", "true"}, asks...)
 	for _, row := range []struct {
 		name  string
 		calls []call
@@ -119,12 +121,21 @@ func TestProbe(t *testing.T) {
 		{"another ID is rejected too: one probe a window", []call{
 			{"/v/1", limited, none}, {"/v/2", limited, none}, {"/v/3", 0, nil}, {"/v/1", 0, nil},
 		}},
+		{"another ID was served: from then on eight rejections in a row hold the rest", slices.Concat(
+			[]call{{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", limited, none}, {"/v/1", ok, nil}},
+			slices.Repeat([]call{{"/v/1", limited, none}}, 8), []call{{"/v/1", 0, nil}},
+		)},
+		{"the same, without a reset", slices.Concat(
+			[]call{{"/v/1", limited, asks}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", limited, asks}, {"/v/1", ok, nil}},
+			slices.Repeat([]call{{"/v/1", limited, asks}}, 8), []call{{"/v/1", 0, nil}},
+		)},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			l := with(Config{MaxWait: -1})
 			for i, c := range row.calls {
 				refused := respond(t, l, c.path, c.status, c.header...)
 				require.Equal(t, c.status == 0, refused != nil, "call %d", i)
+				time.Sleep(time.Millisecond)
 			}
 		})
 	}

@@ -55,12 +55,15 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 		return
 	}
 	b.block.succeed(p.sent)
+	ended := p.probe == &b.tests
 	for i := range b.dims {
 		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version && d.exhausted(now) {
 			d.silence()
 			b.releaseEvenly(now)
+			ended = true
 		}
 	}
+	b.block.doubted = b.block.doubted || ended && !p.otherRoute
 }
 
 // mayTest reports whether a request tests at once what only rejections of other paths have shown. Many servers limit each

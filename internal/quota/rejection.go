@@ -17,15 +17,17 @@ import (
 // them ask. A request to another path tests a block, and the first success of one that was sent later ends
 // it. If they ask for no wait, the block is of retries alone: new calls are sent, because another customer or
 // path may be served. If the first request after the reset of an exhausted quota is rejected again, the block
-// is twice as long, because other clients use the quota too.
+// is twice as long, because other clients use the quota too. Once a probe was served meanwhile, the quota may be that of a
+// customer whom only the body of a request names. So from then on it holds others if nothing else comes back.
 type block struct {
 	until time.Time // end of the block; zero: none
 	again time.Time // end of the block of retries, which rejections that ask for no wait make; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
 
-	streak int64         // consecutive rejections
-	first  time.Time     // the time of the first of them
-	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
+	doubted bool          // a probe was served although an exhausted quota held calls
+	streak  int64         // consecutive rejections
+	first   time.Time     // the time of the first of them
+	least   time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
 	test  time.Time // when the first request after it was sent; earlier: none was
@@ -79,6 +81,11 @@ func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64
 			b.extend(r.now.Add(min(wait, longest)), r.sent)
 		}
 	}
+}
+
+// believes reports whether another rejection may show a quota of all requests.
+func (b *block) believes(inflight int64) bool {
+	return !b.doubted || b.streak+1 >= max(minStreak, inflight)
 }
 
 func (b *block) extend(until, cause time.Time) {
@@ -175,7 +182,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	if known && b.shared != nil {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
+	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0 && of.block.believes(b.inflight))
 	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.RTT, b.inflight)
 	if a.Quota.Global {
 		of.block.cause = of.block.until // all paths are rejected, so none tests it
