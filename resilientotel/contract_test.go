@@ -24,7 +24,6 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
-	"github.com/resilienthttp/resilienthttp/internal/conformance"
 )
 
 // T6: a wrapped Transport obeys the rules of a Transport.
@@ -39,10 +38,10 @@ func TestConformance(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conformance.Test(t, func(base http.RoundTripper) http.RoundTripper { return record().Wrap(transport(base)) })
+			testConformance(t, func(base http.RoundTripper) http.RoundTripper { return record().Wrap(transport(base)) })
 		})
 		t.Run(name+", globals", func(t *testing.T) {
-			conformance.Test(t, func(base http.RoundTripper) http.RoundTripper { return new(Instrumentation).Wrap(transport(base)) })
+			testConformance(t, func(base http.RoundTripper) http.RoundTripper { return new(Instrumentation).Wrap(transport(base)) })
 		})
 	}
 }

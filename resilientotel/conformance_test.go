@@ -1,7 +1,4 @@
-// Package conformance tests an http.RoundTripper that wraps another one: the requirements of
-// http.RoundTripper's documentation, and the expectations of http.Client,
-// httputil.ReverseProxy and other callers (§4.1 to §4.6 of docs/maintainers/invariants.md).
-package conformance
+package resilientotel
 
 import (
 	"context"
@@ -17,9 +14,10 @@ import (
 	"time"
 )
 
-// Test runs all tests. wrap returns the RoundTripper under test around a base. Each test
-// calls it in its own testing/synctest bubble.
-func Test(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+// testConformance tests an http.RoundTripper that wraps another one: the requirements of http.RoundTripper's documentation,
+// and the expectations of http.Client, httputil.ReverseProxy and other callers (§4.1 to §4.6 of docs/maintainers/invariants.md).
+// wrap returns the RoundTripper under test around a base. Each test calls it in its own testing/synctest bubble.
+func testConformance(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, func(http.RoundTripper) http.RoundTripper){
 		"responses are returned":           responsesReturned,
@@ -124,7 +122,7 @@ func request(t *testing.T, ctx context.Context, content string) (*http.Request, 
 	return req, b
 }
 
-func send(t *testing.T, rt http.RoundTripper, req *http.Request) *http.Response {
+func roundTrip(t *testing.T, rt http.RoundTripper, req *http.Request) *http.Response {
 	t.Helper()
 	resp, err := rt.RoundTrip(req)
 	if err != nil {
@@ -158,7 +156,7 @@ func responsesReturned(t *testing.T, wrap func(http.RoundTripper) http.RoundTrip
 			req.ContentLength = -1
 		}
 		url, before := req.URL, req.Clone(req.Context())
-		resp := send(t, wrap(b), req)
+		resp := roundTrip(t, wrap(b), req)
 		if resp.StatusCode != status || resp.Header.Get("Location") != location {
 			t.Errorf("status %d to %s: got %d to %s", status, location, resp.StatusCode, resp.Header.Get("Location"))
 		}
@@ -192,7 +190,7 @@ func failed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 		req, content := request(t, row.ctx, "content")
 		row.change(req)
 		b := &base{answer: func(*http.Request) (*http.Response, error) { return nil, broken }}
-		resp, err := wrap(b).RoundTrip(req) //nolint:bodyclose // there is none
+		resp, err := wrap(b).RoundTrip(req)
 		if resp != nil || err == nil || row.want != nil && !errors.Is(err, row.want) {
 			t.Errorf("%s: got %v and %v, want %v", name, resp, err, row.want)
 		}
@@ -210,14 +208,10 @@ type pipe struct {
 
 func (p *pipe) Write(b []byte) (int, error) { return p.written.Write(b) }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	conn := &pipe{ReadCloser: io.NopCloser(strings.NewReader("from the server"))}
 	req, _ := request(t, context.Background(), "")
-	resp := send(t, wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+	resp := roundTrip(t, wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{"Upgrade": {"x"}}, Body: conn, Request: r}, nil
 	})), req)
 	writer, ok := resp.Body.(io.Writer)
@@ -234,7 +228,7 @@ func responsesClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTrippe
 	for _, status := range []int{200, 429, 500, 503} {
 		b := answering(status, "")
 		req, _ := request(t, context.Background(), "")
-		_ = send(t, wrap(b), req).Body.Close() // unread, so nothing but Close ends it
+		_ = roundTrip(t, wrap(b), req).Body.Close() // unread, so nothing but Close ends it
 		synctest.Wait()
 		if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed {
 			t.Errorf("status %d: %d response bodies, %d closed", status, opened, closed)
@@ -286,7 +280,7 @@ func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	time.AfterFunc(time.Second, cancel)
 	req, _ := request(t, ctx, "content")
 	start := time.Now()
-	resp, err := rt.RoundTrip(req) //nolint:bodyclose // there is none
+	resp, err := rt.RoundTrip(req)
 	if resp != nil || !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
 		t.Errorf("got %v and %v after %s", resp, err, time.Since(start))
 	}
@@ -295,8 +289,8 @@ func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	rt := wrap(answering(http.StatusOK, ""))
 	req, _ := request(t, context.Background(), "")
-	resp := send(t, rt, req)
+	resp := roundTrip(t, rt, req)
 	finish(t, resp, "answer")
-	resp = send(t, rt, resp.Request) //nolint:bodyclose // finish closes it; its context must not have ended with the first call
+	resp = roundTrip(t, rt, resp.Request)
 	finish(t, resp, "answer")
 }
