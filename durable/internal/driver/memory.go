@@ -21,8 +21,8 @@ import (
 type Memory struct {
 	mu        sync.Mutex
 	rows      map[idempotency.ID]*memoryRow
-	claimable map[idempotency.ID]*memoryRow // of rows
-	workers   map[string]time.Time          // when the lease ends
+	claimable map[QueueKey][]*memoryRow // of rows, longest due first
+	workers   map[string]time.Time      // when the lease ends
 	jobs      []Job
 	holds     map[string]Hold   // of persons
 	waits     map[QueueKey]Hold // of providers
@@ -87,18 +87,30 @@ func cloned(r Record) Record {
 
 func (m *Memory) write(row *memoryRow, c *Change) {
 	if m.rows == nil {
-		m.rows, m.claimable = make(map[idempotency.ID]*memoryRow), make(map[idempotency.ID]*memoryRow)
+		m.rows, m.claimable = make(map[idempotency.ID]*memoryRow), make(map[QueueKey][]*memoryRow)
 	}
 	if row == nil {
 		row = new(memoryRow)
 		m.rows[c.Record.ID] = row
 	}
+	if key, place, there := m.place(row); there {
+		m.claimable[key] = slices.Delete(m.claimable[key], place, place+1)
+	}
 	row.Record = cloned(c.Record)
 	row.Journal.Add(c)
-	delete(m.claimable, row.ID)
 	if row.State.Claimable() {
-		m.claimable[row.ID] = row
+		key, place, _ := m.place(row)
+		m.claimable[key] = slices.Insert(m.claimable[key], place, row)
 	}
+}
+
+// place is where a row is in its queue, or belongs. A claim does not sort the queues: they may be long.
+func (m *Memory) place(row *memoryRow) (key QueueKey, place int, there bool) {
+	key = QueueKeyOf(&row.Record)
+	place, there = slices.BinarySearchFunc(m.claimable[key], row, func(a, b *memoryRow) int {
+		return cmp.Or(a.NextAt.Compare(b.NextAt), compareIDs(a.ID, 0, b.ID, 0))
+	})
+	return key, place, there
 }
 
 // beat renews a lease.
@@ -134,22 +146,24 @@ func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 		}
 		return []*memoryRow{row}
 	}
-	due := make(map[QueueKey][]*memoryRow)
-	for _, row := range m.claimable {
-		if !now.Before(row.NextAt) && !m.isHeld(row.Gateway, now) {
-			key := QueueKeyOf(&row.Record)
-			due[key] = append(due[key], row)
+	var (
+		queues  [][]*memoryRow
+		queries []*memoryRow
+	)
+	for _, key := range slices.SortedFunc(maps.Keys(m.claimable), claim.compareQueues) {
+		due := m.claimable[key]
+		n, _ := slices.BinarySearchFunc(due, now, func(row *memoryRow, now time.Time) int { return cmp.Or(row.NextAt.Compare(now), -1) })
+		due = due[:n]
+		switch {
+		case m.isHeld(key.Gateway, now):
+		case claim.waits(key):
+			queries = append(queries, due...)
+		default:
+			queues = append(queues, due[:min(n, claim.QueueLimit(key))])
 		}
 	}
-	var queues [][]*memoryRow
-	for _, key := range slices.SortedFunc(maps.Keys(due), claim.compareQueues) {
-		slices.SortFunc(due[key], func(a, b *memoryRow) int {
-			return cmp.Or(a.NextAt.Compare(b.NextAt), compareIDs(a.ID, 0, b.ID, 0))
-		})
-		queues = append(queues, due[key])
-	}
 	record := func(row *memoryRow) *Record { return &row.Record }
-	return AddQueries(claim, FairOrder(claim, queues, record), slices.Concat(queues...), record)
+	return AddQueries(claim, FairOrder(claim, queues, record), queries, record)
 }
 
 // compareQueues is the order of the rounds: first the scopes behind the cursor of their gateway.

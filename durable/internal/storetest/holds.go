@@ -135,16 +135,21 @@ func (k *kit) testProviderHold() {
 	}
 }
 
-// testProviderHoldShare (D9, D25): a scope that waits takes no part of a claim.
+// testProviderHoldShare (D9, D25): a scope that waits takes no part of a claim, and does not bring its gateway's turn forward.
 func (k *kit) testProviderHoldShare() {
 	k.many("a", 20)
 	k.many("b", 20)
 	k.wait("a", time.Hour)
 	c := claim("w")
-	for _, limit := range []int{10, 8} {
+	for _, limit := range []int{10, 8, 2} {
 		allow(&c, func(a *driver.Allowance) { a.Limit = limit })
 		assert.Equal(k, queues{{Scope: "b", Gateway: gateway}: limit}, queuesOf(k.claim(c)))
 	}
+	beside := driver.QueueKey{Scope: "c", Gateway: mute}
+	k.manyOf(beside, 1)
+	k.many("b", 1)
+	c.Limit = 1
+	assert.Equal(k, queues{beside: 1}, queuesOf(k.claim(c)))
 }
 
 // testProviderHoldQueries (D19): while the provider asks to wait, status queries are claimed. A
