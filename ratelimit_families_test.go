@@ -168,6 +168,15 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return 200, nil
 			}
 		}, limiterLoad{2, 2, s, []string{"/"}}},
+		{"a window of a second that only 429s show", .95, func(r *rand.Rand) limiterModel {
+			w := &fixedWindow{limit: 20 + r.IntN(15), length: s, offset: time.Duration(r.Int64N(int64(s)))}
+			return func(at time.Duration, _ string) (int, []any) {
+				if ok, left, reset := w.take(at); !ok {
+					return 429, []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", seconds(reset)}
+				}
+				return 200, nil
+			}
+		}, limiterLoad{1, 40, 600 * time.Millisecond, []string{"/"}}},
 		{"a small token bucket that only 429s show", .50, func(r *rand.Rand) limiterModel {
 			burst, rate := float64(1+r.IntN(2)), float64(1+r.IntN(2))
 			tokens, last := burst, time.Duration(0)

@@ -55,15 +55,13 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 		return
 	}
 	b.block.succeed(p.sent)
-	ended := p.probe == &b.tests
 	for i := range b.dims {
 		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version && d.exhausted(now) {
+			b.block.doubted = b.block.doubted || !p.otherRoute && b.beforeReset(p.sent, d)
 			d.silence()
 			b.releaseEvenly(now)
-			ended = true
 		}
 	}
-	b.block.doubted = b.block.doubted || ended && !p.otherRoute
 }
 
 // mayTest reports whether a request tests at once what only rejections of other paths have shown. Many servers limit each
@@ -83,12 +81,18 @@ func (b *bucket) heldByRejections(now time.Time) (since time.Time, held bool) {
 	if until := b.blockedUntil(now, false); !until.IsZero() {
 		return b.block.first, until.Equal(b.block.until) && !b.block.cause.After(now)
 	}
-	for i := range b.dims { // what is served about the reset proves nothing
-		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) && now.Add(2*b.RTT).Before(d.end.early) {
+	for i := range b.dims {
+		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) && b.beforeReset(now, d) {
 			return d.since, true
 		}
 	}
 	return since, false
+}
+
+// beforeReset reports whether a request is sent so early that its success refutes the quota: what is served about the reset
+// proves nothing.
+func (b *bucket) beforeReset(sent time.Time, d *dimension) bool {
+	return sent.Add(2 * b.RTT).Before(d.end.early)
 }
 
 // mayProbe reports whether a request that would be rejected is sent as a probe.

@@ -182,7 +182,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	if known && b.shared != nil {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0 && of.block.believes(b.inflight))
+	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
 	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.RTT, b.inflight)
 	if a.Quota.Global {
 		of.block.cause = of.block.until // all paths are rejected, so none tests it
