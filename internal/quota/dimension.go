@@ -27,7 +27,7 @@ type dimension struct {
 
 	end        end
 	part       float64       // of the unit of the reset that calls wait
-	latest     time.Time     // the reset of a window of which calls waited a part only: it ends no later; zero: it has ended
+	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
 	short      bool          // a rejection shows that too little remains
 	resetMoves int           // how often the reset moved to a later time before it was reached
@@ -98,8 +98,8 @@ func (d *dimension) learn(o *observation) bool {
 	d.standing = followed
 	d.shownOnSuccess = d.shownOnSuccess || !o.rejected
 	d.learnSize(o)
-	if o.rejected && d.latest.After(o.now) { // the same window: it ends no later than its rejections have said
-		o.end.cut = sooner(o.end.cut, d.latest)
+	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
+		o.end.cut = sooner(o.end.cut, d.endsBy)
 	}
 	if !o.end.reset.After(o.now) || o.sent.Before(d.since) && !o.end.early.After(o.now) {
 		return false
@@ -158,7 +158,7 @@ func (d *dimension) test(sent time.Time, a *Response) {
 	case d.first.IsZero() || !sent.Equal(d.first):
 	case a.served():
 		d.part /= 2
-		d.latest = time.Time{}
+		d.endsBy = time.Time{}
 	case a.rejected():
 		d.part = min(2*d.part+initialPart/4, 1)
 	}
@@ -241,7 +241,7 @@ func (d *dimension) roll(now time.Time, inflight int64) bool {
 	d.owed = 0
 	switch {
 	case !d.shownOnSuccess:
-		d.latest = ended.reset
+		d.endsBy = ended.reset
 		d.silence()
 	case ended.reset.After(now):
 		d.remaining = max(refilled, 1) // one request is a probe

@@ -85,15 +85,14 @@ const stats = `SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= {{n
 	UNION ALL SELECT -2, count(*), 0, NULL FROM` + Intents + `i {{by listed}} WHERE i.state = 6 AND` + listed + `AND i.doubt
 	UNION ALL SELECT -1, count(*), 0, {{now}} FROM` + Workers + `w WHERE w.expires_at > {{now}}`
 
-// find reads an intent, and journal its attempts. The last row of journal is the last attempt, without a number if there
-// is none.
+// find reads an intent, and journal its attempts. One row of journal is the last attempt, with the number 0 if there is none.
 func find() string {
 	return `SELECT ` + Names("i.", IntentColumns) + `, i.payload, i.result FROM` + Intents + `i WHERE {{id}}`
 }
 
 func journal() string {
 	return `SELECT ` + Names("", AttemptColumns) + ` FROM` + Attempts + `WHERE intent = (SELECT i.id FROM` + Intents + `i WHERE {{id}})
-		UNION ALL SELECT nullif(i.a_n, 0), ` + Names("i.a_", Without(AttemptColumns, "n")) + ` FROM` + Intents + `i WHERE {{id}}`
+		UNION ALL SELECT ` + Names("i.a_", AttemptColumns) + ` FROM` + Intents + `i WHERE {{id}}`
 }
 
 // Texts are the statements of Verbs that have always the same text.

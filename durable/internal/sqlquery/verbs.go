@@ -3,7 +3,6 @@ package sqlquery
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 	"time"
 
@@ -118,22 +117,16 @@ func (v Verbs) Attempts(ctx context.Context, id idempotency.ID) ([]driver.Attemp
 	if err := driver.ValidID(id); err != nil {
 		return nil, err
 	}
-	all, err := collect(ctx, v.db.Read, journal(), v.db.Key(id), scanAttempt)
+	all, err := collect(ctx, v.db.Read, journal(), v.db.Key(id), func(from Row, a *driver.Attempt) error { return Scan(from, AttemptColumns, a) })
 	if err == nil && len(all) == 0 {
 		err = driver.ErrNotFound
 	}
 	all = slices.DeleteFunc(all, func(a driver.Attempt) bool { return a.Generation == 0 })
+	if len(all) == 0 {
+		return nil, err
+	}
 	slices.SortFunc(all, func(a, b driver.Attempt) int { return cmp.Compare(a.Generation, b.Generation) })
 	return all, err
-}
-
-func scanAttempt(from Row, a *driver.Attempt) error {
-	var n sql.NullInt64
-	columns := slices.Clone(AttemptColumns)
-	columns[0].Field = func(*driver.Attempt) any { return &n }
-	err := Scan(from, columns, a)
-	a.Generation = n.Int64
-	return err
 }
 
 // DeadLetters implements driver.Store.
