@@ -1,6 +1,7 @@
 package resilienthttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -950,4 +951,16 @@ func TestBadGates(t *testing.T) {
 			base.requireBalance(t)
 		})
 	}
+}
+
+// §4.1: the functions of net/http accept the response.
+func TestResponseCanBeWritten(t *testing.T) {
+	resp, err := (&resilienthttp.Transport{Base: script(status(200))}).RoundTrip(get(t))
+	require.NoError(t, err)
+	var buf bytes.Buffer
+	require.NoError(t, resp.Write(&buf))
+	require.NoError(t, resp.Body.Close())
+	again, err := http.ReadResponse(bufio.NewReader(&buf), nil)
+	require.NoError(t, err)
+	require.Equal(t, "status 200", readAll(t, again))
 }
