@@ -38,7 +38,9 @@ func NewNetwork(tb testing.TB) *Network {
 // Listen returns a listener for a host, with or without a port. A host without a port has all ports that never had a
 // listener of their own. Listen panics if the host has a listener that is not closed. As with TCP, a dial succeeds
 // before Accept. Closing the listener resets connections that were not accepted.
-func (n *Network) Listen(host string) net.Listener {
+func (n *Network) Listen(host string) net.Listener { return n.listen(host) }
+
+func (n *Network) listen(host string) *listener {
 	host = strings.ToLower(host)
 	n.mu.Lock()
 	defer n.mu.Unlock()
