@@ -2,7 +2,6 @@ package sdks
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -11,11 +10,10 @@ import (
 	ory "github.com/ory/client-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/examples/sdks/internal/chargesapi"
-	"github.com/resilienthttp/resilienthttp/examples/sdks/internal/chargesrpc"
-	"github.com/resilienthttp/resilienthttp/examples/sdks/internal/chargesrpc/chargesrpcconnect"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
@@ -82,65 +80,41 @@ func byLevel(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// chargeServer counts the executions of each RPC.
-type chargeServer struct {
-	chargesrpcconnect.UnimplementedChargeServiceHandler
-
-	executions map[string]int
-}
-
-func (s *chargeServer) Create(_ context.Context, req *connect.Request[chargesrpc.CreateRequest]) (*connect.Response[chargesrpc.Charge], error) {
-	s.executions["Create"]++
-	return connect.NewResponse(&chargesrpc.Charge{Id: fmt.Sprint("ch_", s.executions["Create"]), Amount: req.Msg.GetAmount()}), nil
-}
-
-func (s *chargeServer) Describe(_ context.Context, req *connect.Request[chargesrpc.DescribeRequest]) (*connect.Response[chargesrpc.Charge], error) {
-	s.executions["Describe"]++
-	return connect.NewResponse(&chargesrpc.Charge{Id: req.Msg.GetId(), Description: req.Msg.GetDescription()}), nil
-}
-
-func (s *chargeServer) Get(_ context.Context, req *connect.Request[chargesrpc.GetRequest]) (*connect.Response[chargesrpc.Charge], error) {
-	s.executions["Get"]++
-	return connect.NewResponse(&chargesrpc.Charge{Id: req.Msg.GetId()}), nil
-}
-
-// The first response of each RPC is lost. Only what may be repeated is repeated.
+// The first response of each RPC is lost. Only what may be repeated is repeated. A generated client makes its
+// connect.Client as this test does, with the level that its .proto says.
 func TestConnect(t *testing.T) {
+	const procedure = "/charges.v1.ChargeService/Describe"
 	for _, row := range []struct {
 		name       string
-		call       func(context.Context, chargesrpcconnect.ChargeServiceClient) error
+		level      connect.IdempotencyLevel
 		method     string
 		executions int
 		fails      bool
 	}{
-		{"no level: one request", func(ctx context.Context, c chargesrpcconnect.ChargeServiceClient) error {
-			_, err := c.Create(ctx, connect.NewRequest(&chargesrpc.CreateRequest{Amount: 100}))
-			return err
-		}, http.MethodPost, 1, true},
-		{"IDEMPOTENT: repeated", func(ctx context.Context, c chargesrpcconnect.ChargeServiceClient) error {
-			_, err := c.Describe(ctx, connect.NewRequest(&chargesrpc.DescribeRequest{Id: "ch_1", Description: "x"}))
-			return err
-		}, http.MethodPost, 2, false},
-		{"NO_SIDE_EFFECTS: a GET, repeated", func(ctx context.Context, c chargesrpcconnect.ChargeServiceClient) error {
-			_, err := c.Get(ctx, connect.NewRequest(&chargesrpc.GetRequest{Id: "ch_1"}))
-			return err
-		}, http.MethodGet, 2, false},
+		{"no level: one request", connect.IdempotencyUnknown, http.MethodPost, 1, true},
+		{"IDEMPOTENT: repeated", connect.IdempotencyIdempotent, http.MethodPost, 2, false},
+		{"NO_SIDE_EFFECTS: a GET, repeated", connect.IdempotencyNoSideEffects, http.MethodGet, 2, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			server := &chargeServer{executions: map[string]int{}}
-			_, handler := chargesrpcconnect.NewChargeServiceHandler(server)
+			executions := 0
+			describe := func(_ context.Context, req *connect.Request[text]) (*connect.Response[text], error) {
+				executions++
+				return connect.NewResponse(req.Msg), nil
+			}
+			handler := connect.NewUnaryHandler(procedure, describe, connect.WithIdempotency(row.level))
 			api := start(t, faulttest.Sequence(faulttest.LoseResponse(handler), handler))
 			transport := &resilienthttp.Transport{Policy: quick(), Idempotency: resilienthttp.Idempotency{Disabled: true}}
-			client := chargesrpcconnect.NewChargeServiceClient(&http.Client{Transport: transport}, api.URL,
-				connect.WithInterceptors(connect.UnaryInterceptorFunc(byLevel)), connect.WithHTTPGet())
+			client := connect.NewClient[text, text](&http.Client{Transport: transport}, api.URL+procedure,
+				connect.WithInterceptors(connect.UnaryInterceptorFunc(byLevel)), connect.WithHTTPGet(), connect.WithIdempotency(row.level))
 
-			err := row.call(t.Context(), client)
+			_, err := client.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("the first charge")))
 			assert.Equal(t, row.fails, err != nil, "%v", err)
 			api.AssertRequests(t, row.executions)
 			assert.Equal(t, row.method, api.Requests()[0].Method)
-			for _, n := range server.executions {
-				assert.Equal(t, row.executions, n)
-			}
+			assert.Equal(t, row.executions, executions)
 		})
 	}
 }
+
+// text is a message of the RPC.
+type text = wrapperspb.StringValue
