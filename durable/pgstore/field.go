@@ -138,7 +138,7 @@ var (
 
 	// taken are the columns that a claim changes.
 	taken = slices.Concat([]field[*row]{byID},
-		recordFields("state epoch generation worker attempts tries first_at taken_at since"), attemptFields("key"))
+		recordFields(sqlquery.Taken), attemptFields("key"))
 
 	// settled are the columns that the outcome of an attempt changes. The first three identify the holder of the intent.
 	settled = slices.Concat([]field[*row]{byID}, recordFields("generation"),

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
@@ -85,7 +84,12 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 	if r.State == driver.StateDone || c.Erased {
 		result = blob(r.Result)
 	}
-	args := slices.Concat([]any{id, payload, result, r.Scheduled()}, sqlquery.Values(mutable, r))
+	args := []any{id, payload, result, r.Scheduled()}
+	if r.State.Held() { // it was claimed
+		args = append(args, sqlquery.Values(taken, r)...)
+		return t.must(ctx, take, append(args, sqlquery.Values(sqlquery.AttemptColumns, c.StartedAttempt)...)...)
+	}
+	args = append(args, sqlquery.Values(mutable, r)...)
 	switch {
 	case c.FinishedAttempt != nil:
 		return t.must(ctx, end, append(args, sqlquery.Values(ended, c.FinishedAttempt)...)...)

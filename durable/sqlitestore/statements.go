@@ -111,8 +111,9 @@ var (
 	// dueMore are the other due intents of one scope.
 	dueMore = whole + due + `AND i.gateway = ?5 AND i.scope = ?1 AND i.next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`
 
-	// mutable are the columns that can change.
+	// mutable are the columns that can change, and taken those that a claim changes.
 	mutable = sqlquery.Without(sqlquery.IntentColumns, "scope operation key created")
+	taken   = sqlquery.Named(sqlquery.IntentColumns, sqlquery.Taken+" updated")
 	ended   = sqlquery.Named(sqlquery.AttemptColumns, sqlquery.EndOfAttempt)
 
 	insert = insertInto("durable_intent", sqlquery.Names("", sqlquery.IntentColumns)+", later, payload") + ` ON CONFLICT DO NOTHING`
@@ -121,10 +122,11 @@ var (
 		SELECT i.id, ` + sqlquery.Names("i.a_", sqlquery.AttemptColumns) + ` FROM` + intents + `i WHERE i.id = ?1 AND i.a_n > 0`
 	openLetter = insertInto("durable_letter", "intent, "+sqlquery.Names("", sqlquery.LetterColumns))
 
-	// update writes a record, begin also a new attempt of it, and end the end of the last one.
-	update = updateWith(nil)
-	begin  = updateWith(sqlquery.AttemptColumns)
-	end    = updateWith(ended)
+	// update writes a record, begin also a new attempt of it, and end the end of the last one. take is the begin of a claim.
+	update = updateWith(mutable, nil)
+	begin  = updateWith(mutable, sqlquery.AttemptColumns)
+	take   = updateWith(taken, sqlquery.AttemptColumns)
+	end    = updateWith(mutable, ended)
 )
 
 // insertInto is an INSERT of these columns.
@@ -136,15 +138,15 @@ func insertInto(table, columns string) string {
 	return "INSERT INTO " + table + " (" + columns + ") VALUES (" + strings.Join(values, ", ") + ")"
 }
 
-// updateWith is an UPDATE of the intent ?1 that sets all that can change, and columns of its last attempt. Payload and result
-// are unchanged if they are NULL.
-func updateWith(attempt []sqlquery.Column[driver.Attempt]) string {
+// updateWith is an UPDATE of columns of the intent ?1, and of its last attempt. Payload and result are unchanged if they are
+// NULL.
+func updateWith(intent []sqlquery.Column[driver.Record], attempt []sqlquery.Column[driver.Attempt]) string {
 	text, n := `UPDATE durable_intent SET payload = coalesce(?2, payload), result = coalesce(?3, result), later = ?4`, 5
 	set := func(prefix, name string) {
 		text += fmt.Sprintf(", %s%s = ?%d", prefix, name, n)
 		n++
 	}
-	for _, c := range mutable {
+	for _, c := range intent {
 		set("", c.Name)
 	}
 	for _, c := range attempt {
@@ -156,7 +158,7 @@ func updateWith(attempt []sqlquery.Column[driver.Attempt]) string {
 // prepared are the statements that are prepared.
 func prepared() []string {
 	return slices.Concat(sqlquery.Texts(), []string{
-		find, load, insert, update, begin, end, keepAttempt, openLetter, closeLetter, eraseAttempts, eraseLetters,
+		find, load, insert, update, begin, take, end, keepAttempt, openLetter, closeLetter, eraseAttempts, eraseLetters,
 		beat, forgetDead, heldGateways, promote, dueGateways, dueQueries, dueAfter, dueUntil, dueMore, loadLost, findOver,
 	})
 }
