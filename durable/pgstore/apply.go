@@ -147,7 +147,7 @@ func newApplication(is *texts, events []driver.Event) *application {
 }
 
 func propose(e *driver.Event, id name, event int) *candidate {
-	c := &candidate{event: event, row: row{id: id, payload: blob(e.Intent.Payload)}}
+	c := &candidate{event: event, row: row{id: id, payload: sqlquery.Blob(e.Intent.Payload)}}
 	c.row.Intent = e.Intent
 	c.row.Fingerprint, c.row.Intent.Fingerprint = driver.FingerprintOf(&e.Intent), ""
 	if deadline := e.Intent.Deadline; !deadline.IsZero() {

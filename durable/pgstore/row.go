@@ -50,14 +50,6 @@ func into(all *[]*row) func(pgkit.Row) error {
 	}
 }
 
-// blob is never nil.
-func blob(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
-}
-
 // writing collects what a verb writes to existing rows.
 type writing struct {
 	rows           []*row
@@ -95,10 +87,10 @@ func (w *writing) take(r *row, e *driver.Event, now time.Time) (result driver.Re
 func (w *writing) add(r *row, c *driver.Change) {
 	r.Record = c.Record
 	if c.Revised || c.Erased {
-		r.payload = blob(r.Payload)
+		r.payload = sqlquery.Blob(r.Payload)
 	}
 	if r.State == driver.StateDone || c.Erased {
-		r.result = blob(r.Result)
+		r.result = sqlquery.Blob(r.Result)
 	}
 	if c.Erased {
 		w.erased = append(w.erased, r.id)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -65,7 +66,7 @@ func (b *settlement) decide() []*pgkit.Statement {
 		b.places[r.id] = i
 		r.Record, r.attempt = change.Record, change.FinishedAttempt
 		if r.State == driver.StateDone {
-			r.result = blob(r.Result)
+			r.result = sqlquery.Blob(r.Result)
 		}
 		rows = append(rows, r)
 		if change.DeadLettered != nil {

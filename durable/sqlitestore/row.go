@@ -41,7 +41,7 @@ func (t *transaction) row(ctx context.Context, text string, id idempotency.ID) (
 
 // insert writes a new record. false: the record exists.
 func (t *transaction) insert(ctx context.Context, r *driver.Record) (bool, error) {
-	args := append(sqlquery.Values(sqlquery.IntentColumns, r), r.Scheduled(), blob(r.Payload))
+	args := append(sqlquery.Values(sqlquery.IntentColumns, r), r.Scheduled(), sqlquery.Blob(r.Payload))
 	n, err := t.affected(ctx, insert, args...)
 	return n == 1, err
 }
@@ -79,10 +79,10 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 	}
 	var payload, result any // NULL: unchanged
 	if c.Revised || c.Erased {
-		payload = blob(r.Payload)
+		payload = sqlquery.Blob(r.Payload)
 	}
 	if r.State == driver.StateDone || c.Erased {
-		result = blob(r.Result)
+		result = sqlquery.Blob(r.Result)
 	}
 	args := []any{id, payload, result, r.Scheduled()}
 	if r.State.Held() { // it was claimed
@@ -98,12 +98,4 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 	default:
 		return t.must(ctx, update, args...)
 	}
-}
-
-// blob is never NULL.
-func blob(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

@@ -70,8 +70,8 @@ type Filter struct {
 // Validate returns an ErrInvalid if the filter has a state, a text or a time that no intent can have.
 func (f *Filter) Validate() error {
 	for _, state := range f.States {
-		if int(state) >= states {
-			return Invalidf("Filter.States: state is %d, want 0 to %d", state, states-1)
+		if state > StateCanceled {
+			return Invalidf("Filter.States: state is %d, want 0 to %d", state, StateCanceled)
 		}
 	}
 	for _, text := range [...]string{f.Scope, f.Operation, f.Key, f.Gateway, f.Batch, f.Code, f.Reason} {

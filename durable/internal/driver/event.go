@@ -41,14 +41,17 @@ const (
 	EventErase
 )
 
-const eventKinds = int(EventErase) + 1
-
 // String returns the name in lower case.
 func (k EventKind) String() string {
-	if k == 0 || int(k) >= eventKinds {
-		return "invalid"
+	return nameOf(k, "", "enqueue", "claim", "finish", "lease_expired", "redrive", "resolve", "cancel", "erase")
+}
+
+// nameOf returns the name of a value.
+func nameOf[T ~uint8](value T, names ...string) string {
+	if int(value) < len(names) && names[value] != "" {
+		return names[value]
 	}
-	return [eventKinds]string{"", "enqueue", "claim", "finish", "lease_expired", "redrive", "resolve", "cancel", "erase"}[k]
+	return "invalid"
 }
 
 // Event is what happens to one intent. Its Kind says which fields have a meaning.
@@ -103,7 +106,7 @@ func (e *Event) Validate() error {
 		if e.By == "" {
 			return Invalidf("resolve: By is empty")
 		}
-		if e.Outcome.Class == ClassUnknown || int(e.Outcome.Class) >= classes {
+		if e.Outcome.Class == ClassUnknown || e.Outcome.Class > ClassNotFound {
 			return Invalidf("resolve: Outcome.Class is %v, want succeeded, declined, failed or not_found", e.Outcome.Class)
 		}
 		// A person's input is not cut without a word, as a provider's is.
@@ -114,7 +117,7 @@ func (e *Event) Validate() error {
 		}
 	case EventCancel:
 	default:
-		return Invalidf("Event.Kind is %d, want 1 to %d", e.Kind, eventKinds-1)
+		return Invalidf("Event.Kind is %d, want 1 to %d", e.Kind, EventErase)
 	}
 	return nil
 }

@@ -33,14 +33,9 @@ const (
 	ClassNotFound
 )
 
-const classes = int(ClassNotFound) + 1
-
 // String returns the name in lower case, with underscores.
 func (c Class) String() string {
-	if int(c) >= classes {
-		return "invalid"
-	}
-	return [classes]string{"unknown", "succeeded", "declined", "failed", "not_found"}[c]
+	return nameOf(c, "unknown", "succeeded", "declined", "failed", "not_found")
 }
 
 // Outcome is the result of a send or of a status query. The zero value means that the result is
@@ -98,7 +93,7 @@ func (o *Outcome) keyed() bool {
 
 // Fitted returns the outcome as it can be stored.
 func (o Outcome) Fitted() Outcome {
-	if int(o.Class) >= classes {
+	if o.Class > ClassNotFound {
 		o.Class = ClassUnknown
 	}
 	o.Code = fit(o.Code, maxName)

@@ -109,20 +109,7 @@ const (
 )
 
 // String returns the name in lower case.
-func (k Kind) String() string {
-	switch k {
-	case KindSend:
-		return "send"
-	case KindQuery:
-		return "query"
-	case KindResolve:
-		return "resolve"
-	case KindErase:
-		return "erase"
-	default:
-		return "invalid"
-	}
-}
+func (k Kind) String() string { return nameOf(k, "", "send", "query", "resolve", "erase") }
 
 // Attempt is an entry of an intent's journal. It is committed before the first byte of a send
 // leaves.

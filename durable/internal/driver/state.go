@@ -49,14 +49,9 @@ const (
 	StateCanceled
 )
 
-const states = int(StateCanceled) + 1
-
 // String returns the name in lower case, as in metrics and logs.
 func (s State) String() string {
-	if int(s) >= states {
-		return "invalid"
-	}
-	return [states]string{"pending", "waiting", "sending", "querying", "unknown", "done", "dead", "canceled"}[s]
+	return nameOf(s, "pending", "waiting", "sending", "querying", "unknown", "done", "dead", "canceled")
 }
 
 // Claimable reports whether workers claim the intent when it is due: it is pending, waiting or

@@ -150,6 +150,14 @@ func (c Column[T]) Value(of *T) any {
 	}
 }
 
+// Blob returns the bytes, which are not NULL if there are none.
+func Blob(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
 // Row is a row of a result.
 type Row interface {
 	// Scan is that of database/sql.

@@ -10,19 +10,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
-// allStates are the states of an empty Filter.States.
-func allStates() (all []driver.State) {
+// statesOf returns the chosen states, or all if none is chosen.
+func statesOf(chosen []driver.State) []driver.State {
+	if len(chosen) > 0 {
+		return chosen
+	}
+	var all []driver.State
 	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 		all = append(all, state)
 	}
 	return all
-}
-
-func statesOf(chosen []driver.State) []driver.State {
-	if len(chosen) == 0 {
-		return allStates()
-	}
-	return chosen
 }
 
 // DeadLetters returns the query of Store.DeadLetters: LetterColumns, and the intent's ID.
