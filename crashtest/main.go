@@ -71,6 +71,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/process"
 )
 
 func main() {
@@ -88,9 +89,9 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
 		case serveCommand:
-			return serve(ctx, args[1:])
+			return process.Run(ctx, args, serve)
 		case bank.Command:
-			return bank.Serve(ctx, args[1:], bankTimeout)
+			return process.Run(ctx, args, bank.Serve)
 		}
 	}
 	scenarios, err := parse(args)

@@ -29,7 +29,7 @@ func newTill(t *testing.T, around func(http.Handler) http.Handler) *till {
 	ledger, err := openLedger(t.Context(), paymentsApp, chaos.SQLite, filepath.Join(dir, "payments.db"))
 	require.NoError(t, err)
 	t.Cleanup(ledger.close)
-	b, err := bank.Open(filepath.Join(dir, "bank.jsonl"))
+	b, err := bank.Open(bank.Options{Ledger: filepath.Join(dir, "bank.jsonl")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, b.Close()) })
 	server := httptest.NewServer(around(b.Handler()))

@@ -118,31 +118,30 @@ func (s *scenario) build(ctx context.Context) (_ *stack, err error) {
 	if err := at.DisableDurableCommits(ctx); err != nil {
 		return nil, err
 	}
-	args := []string{"-app", s.app, "-mode", s.mode, "-db", s.Database, "-dsn", at.ServiceDSN(), "-lose", "0.05"}
+	config := serviceConfig{App: s.app, Mode: s.mode, Database: s.Database, DSN: at.ServiceDSN()}
+	config.Responses = chaos.Responses{Lose: 0.05, Timeout: attemptTimeout}
 	if s.app == paymentsApp {
-		args = append(args, "-late", "0.05")
+		config.Responses.Late = 0.05
 	}
-	if faults := s.bankFaults(); faults != nil {
-		at.bank = process.New(at.Path("bank"), s.log, bank.Command, append(faults, "-ledger", at.bankLedger(), "-lose", "0.05")...)
+	if s.mode != transactional {
+		at.bank = process.New(at.Path("bank"), s.log, bank.Command, s.bankOptions(at.bankLedger()))
 		if err := at.bank.Start(ctx); err != nil {
 			return nil, err
 		}
-		args = append(args, "-bank", at.bank.Socket)
+		config.Bank = at.bank.Socket
 	}
-	err = at.Serve(ctx, s.processes, serveCommand, args...)
+	err = at.Serve(ctx, s.processes, serveCommand, config)
 	return at, err
 }
 
-// bankFaults returns the faults of the bank. Nil means that there is no bank.
-func (s *scenario) bankFaults() []string {
-	switch s.mode {
-	case transactional:
-		return nil
-	case nonTransactional:
-		return []string{"-busy", "0.05", "-late", "0.05", "-slow", "0.03"}
-	default:
-		return []string{"-busy", "0.03", "-declines", "0.1", "-calls", "0.03", "-slow", "0.05", fmt.Sprintf("-keys=%t", s.mode == keys)}
+func (s *scenario) bankOptions(ledger string) bank.Options {
+	responses := chaos.Responses{Lose: 0.05, Timeout: bankTimeout}
+	if s.mode == nonTransactional {
+		responses.Late, responses.Slow = 0.05, 0.03
+		return bank.Options{Ledger: ledger, Busy: 0.05, Responses: responses}
 	}
+	responses.Slow = 0.05
+	return bank.Options{Ledger: ledger, Busy: 0.03, Declines: 0.1, Calls: 0.03, Keys: s.mode == keys, Responses: responses}
 }
 
 // pause is the minimum time for which a process is suspended; the maximum is twice as long. With

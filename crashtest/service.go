@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"log/slog"
 	"net/http"
 	"os"
@@ -16,22 +15,18 @@ import (
 // serveCommand is the first argument of a process of a service.
 const serveCommand = "serve"
 
+// serviceConfig is that of a process of an app.
+type serviceConfig struct {
+	App, Mode, Database string
+
+	DSN       string // a file, or PostgreSQL's connection string
+	Bank      string // its socket; "": none
+	Responses chaos.Responses
+}
+
 // serve runs a process of an app.
-func serve(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet(serveCommand, flag.ContinueOnError)
-	socket := flags.String("listen", "", "Unix socket")
-	app := flags.String("app", paymentsApp, "app")
-	mode := flags.String("mode", "", "mode of the app")
-	database := flags.String("db", chaos.SQLite, "database")
-	dsn := flags.String("dsn", "", "file, or PostgreSQL's connection string")
-	bankSocket := flags.String("bank", "", "Unix socket of the bank")
-	responses := chaos.Responses{}
-	responses.Flags(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	responses.Timeout = attemptTimeout
-	l, err := openLedger(ctx, *app, *database, *dsn)
+func serve(ctx context.Context, socket string, c serviceConfig) error {
+	l, err := openLedger(ctx, c.App, c.Database, c.DSN)
 	if err != nil {
 		return err
 	}
@@ -40,10 +35,10 @@ func serve(ctx context.Context, args []string) error {
 		order() http.Handler
 		work(context.Context) error // until its context ends
 	}
-	if *app == paymentsApp {
-		s = newService(l, *mode, *bankSocket, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	if c.App == paymentsApp {
+		s = newService(l, c.Mode, c.Bank, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	} else {
-		s = newShop(l, *mode, *bankSocket, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		s = newShop(l, c.Mode, c.Bank, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders", s.order())
@@ -51,7 +46,7 @@ func serve(ctx context.Context, args []string) error {
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { err = s.work(working) })
-	listened := process.Listen(ctx, *socket, responses.Handler(mux))
+	listened := process.Listen(ctx, socket, c.Responses.Handler(mux))
 	stop()
 	work.Wait()
 	return errors.Join(listened, err)

@@ -7,7 +7,6 @@ import (
 	crand "crypto/rand"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -25,6 +24,20 @@ import (
 // Bank books orders. Without Keys, a second request for an order is a second booking, but clients can
 // query the bookings. It is safe for concurrent use.
 type Bank struct {
+	Options
+
+	outage atomic.Int64 // end of the outage, in nanoseconds since 1970
+
+	mu     sync.Mutex
+	file   *os.File // the ledger: one line for each booking
+	booked map[string][]Charge
+}
+
+// Options are those of a bank.
+type Options struct {
+	// Ledger is the name of the ledger's file.
+	Ledger string
+
 	// Busy is the ratio of requests that get 503. Declines is the ratio of requests that are
 	// declined with the code Again. Neither is booked.
 	Busy, Declines float64
@@ -36,11 +49,8 @@ type Bank struct {
 	// stores declines.
 	Keys bool
 
-	outage atomic.Int64 // end of the outage, in nanoseconds since 1970
-
-	mu     sync.Mutex
-	file   *os.File // the ledger: one line for each booking
-	booked map[string][]Charge
+	// Responses are the faulty responses of the bank's process.
+	Responses chaos.Responses
 }
 
 // The codes of declines, which are Mastercard's merchant advice codes.
@@ -57,8 +67,8 @@ type DeclineBody struct {
 }
 
 // Open opens a bank with an existing or a new ledger.
-func Open(path string) (*Bank, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+func Open(o Options) (*Bank, error) {
+	file, err := os.OpenFile(o.Ledger, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +76,7 @@ func Open(path string) (*Bank, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	b := &Bank{file: file, booked: map[string][]Charge{}}
+	b := &Bank{Options: o, file: file, booked: map[string][]Charge{}}
 	for _, c := range all {
 		b.booked[c.Reference] = append(b.booked[c.Reference], c)
 	}
@@ -218,24 +228,11 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 // Command is the first argument of the bank's process.
 const Command = "bank"
 
-// Serve runs the bank as a process. timeout is the timeout of its clients.
-func Serve(ctx context.Context, args []string, timeout time.Duration) error {
-	flags := flag.NewFlagSet(Command, flag.ContinueOnError)
-	socket := flags.String("listen", "", "Unix socket")
-	ledger := flags.String("ledger", "", "file of the ledger")
-	busy := flags.Float64("busy", 0, "ratio of orders with 503")
-	declines := flags.Float64("declines", 0, "ratio of orders that are declined for a time")
-	calls := flags.Float64("calls", 0, "ratio of orders that are declined until a person acts")
-	keys := flags.Bool("keys", false, "honour idempotency keys")
-	responses := chaos.Responses{Timeout: timeout}
-	responses.Flags(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	b, err := Open(*ledger)
+// Serve runs the bank as a process.
+func Serve(ctx context.Context, socket string, o Options) error {
+	b, err := Open(o)
 	if err != nil {
 		return err
 	}
-	b.Busy, b.Declines, b.Calls, b.Keys = *busy, *declines, *calls, *keys
-	return errors.Join(process.Listen(ctx, *socket, responses.Handler(b.Handler())), b.Close())
+	return errors.Join(process.Listen(ctx, socket, o.Responses.Handler(b.Handler())), b.Close())
 }

@@ -15,7 +15,7 @@ import (
 // tests would not test the service.
 func TestBank_withoutKeysBooksTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
-	b, err := Open(path)
+	b, err := Open(Options{Ledger: path})
 	require.NoError(t, err)
 	take := func(body string) int {
 		req := httptest.NewRequest(http.MethodPost, "/bookings", strings.NewReader(body))
@@ -38,7 +38,7 @@ func TestBank_withoutKeysBooksTwice(t *testing.T) {
 	assert.Equal(t, Order{Reference: "a", Amount: 101}, all[0].Order)
 	assert.NotEqual(t, all[0].ID, all[1].ID)
 
-	again, err := Open(path)
+	again, err := Open(Options{Ledger: path})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, again.Close()) }()
 	response := httptest.NewRecorder()
@@ -48,7 +48,7 @@ func TestBank_withoutKeysBooksTwice(t *testing.T) {
 
 // With Keys, the bank replays the first response of a key, also a decline.
 func TestBank_withKeysReplays(t *testing.T) {
-	b, err := Open(filepath.Join(t.TempDir(), "ledger"))
+	b, err := Open(Options{Ledger: filepath.Join(t.TempDir(), "ledger")})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, b.Close()) }()
 	b.Keys = true

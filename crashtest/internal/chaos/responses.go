@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"flag"
 	"maps"
 	"math"
 	"net"
@@ -18,13 +17,6 @@ type Responses struct {
 	Slow float64 // the request is executed shortly after Timeout
 
 	Timeout time.Duration // of the clients
-}
-
-// Flags defines -lose, -late and -slow.
-func (c *Responses) Flags(flags *flag.FlagSet) {
-	flags.Float64Var(&c.Lose, "lose", 0, "ratio of responses that are lost after the execution")
-	flags.Float64Var(&c.Late, "late", 0, "ratio of responses after the client's timeout")
-	flags.Float64Var(&c.Slow, "slow", 0, "ratio of executions after the client's timeout")
 }
 
 // Handler returns a handler with these faults around next. The faults are spread evenly instead of

@@ -78,10 +78,10 @@ func (at *Stack) DisableDurableCommits(ctx context.Context) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// Serve starts the services behind one address. args are the arguments of a service.
-func (at *Stack) Serve(ctx context.Context, services int, command string, args ...string) (err error) {
+// Serve starts the services behind one address. config is that of a service.
+func (at *Stack) Serve(ctx context.Context, services int, command string, config any) (err error) {
 	for i := range services {
-		at.Services = append(at.Services, process.New(at.Path("service"+strconv.Itoa(i)), at.Log, command, args...))
+		at.Services = append(at.Services, process.New(at.Path("service"+strconv.Itoa(i)), at.Log, command, config))
 	}
 	if at.Front, err = tcpproxy.Listen(ctx, at.dialService); err != nil {
 		return err

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,9 +29,19 @@ type Process struct {
 	gone  chan struct{} // closed when no other process starts
 }
 
-// New returns a Process that is not started. log may be nil.
-func New(socket string, log io.Writer, command string, args ...string) *Process {
-	return &Process{args: append([]string{command, "-listen", socket}, args...), Socket: socket, log: log}
+// New returns a Process that is not started, with a command for Run. log may be nil.
+func New(socket string, log io.Writer, command string, config any) *Process {
+	text, _ := json.Marshal(config) //nolint:errchkjson // strings, numbers and truth values
+	return &Process{args: []string{command, socket, string(text)}, Socket: socket, log: log}
+}
+
+// Run runs the command of the process with its socket and its config.
+func Run[T any](ctx context.Context, args []string, command func(ctx context.Context, socket string, config T) error) error {
+	var config T
+	if err := json.Unmarshal([]byte(args[2]), &config); err != nil {
+		return err
+	}
+	return command(ctx, args[1], config)
 }
 
 // Start starts the process and waits until it is healthy.
