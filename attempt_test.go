@@ -286,9 +286,7 @@ func TestPanic_releasesPermits(t *testing.T) {
 				}, tr, base)
 				single := func() *http.Request { return get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())) }
 
-				resp, err := tr.RoundTrip(single()) // opens the circuit, and leaves one request of the quota
-				require.NoError(t, err)
-				readAll(t, resp)
+				readAll(t, roundTrip(t, tr, single())) // opens the circuit, and leaves one request of the quota
 				require.Equal(t, resilienthttp.StateOpen, breaker.State("api.test", resilienthttp.PriorityDefault))
 				time.Sleep(2 * time.Second) // now one probe is let through
 
@@ -303,9 +301,9 @@ func TestPanic_releasesPermits(t *testing.T) {
 					if place == "RetryWait" || place == "Backoff" {
 						// These run only before a retry.
 						tr := &resilienthttp.Transport{Base: tr.Base, Breaker: never(), Trace: tr.Trace, Policy: tr.Policy}
-						resp, _ = tr.RoundTrip(plain)
+						_, _ = tr.RoundTrip(plain)
 					} else {
-						resp, _ = tr.RoundTrip(last)
+						_, _ = tr.RoundTrip(last)
 					}
 					returned = true
 				}()
@@ -327,7 +325,7 @@ func TestPanic_releasesPermits(t *testing.T) {
 					// The attempt has no result, so that both permits are returned.
 					base.steps = []step{status(200)}
 					start := time.Now()
-					resp = roundTrip(t, tr, single())
+					resp := roundTrip(t, tr, single())
 					require.Zero(t, time.Since(start), "the permit of the request was not returned")
 					readAll(t, resp)
 				}
@@ -401,14 +399,12 @@ func TestBreaker_opensWhileQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"), status(200))
 		tr := &resilienthttp.Transport{Base: base, Breaker: nervous(2 * time.Second)}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, get(t)))
 		time.AfterFunc(9500*time.Millisecond, func() { openBreaker(t, tr) })
 		start := time.Now()
 		req := newRequest(t, "PUT", "http://api.test/", "")
 		bodies := trackBody(req, "content")
-		_, err = tr.RoundTrip(req)
+		_, err := tr.RoundTrip(req)
 		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 		require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
 		require.Less(t, time.Since(start), 12*time.Second)
@@ -418,7 +414,7 @@ func TestBreaker_opensWhileQueued(t *testing.T) {
 
 		time.Sleep(3 * time.Second) // the cooldown; the quota's window is longer
 		start = time.Now()
-		resp = roundTrip(t, tr, get(t))
+		resp := roundTrip(t, tr, get(t))
 		require.Zero(t, time.Since(start), "the permit was not returned")
 		readAll(t, resp)
 	})

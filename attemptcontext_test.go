@@ -184,9 +184,8 @@ func TestRequestCancel(t *testing.T) {
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			return withBody(200, untilDone{r.Context()})(r)
 		})
-		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
+		resp := roundTrip(t, &resilienthttp.Transport{Base: base}, req)
+		_, err := io.ReadAll(resp.Body)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, resp.Body.Close())
 	})
@@ -296,8 +295,7 @@ func TestAttemptContext(t *testing.T) {
 		})
 		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Minute}}
 		start := time.Now()
-		resp, rtErr := tr.RoundTrip(get(t).WithContext(context.WithValue(t.Context(), key{}, "value")))
-		require.NoError(t, rtErr)
+		resp := roundTrip(t, tr, get(t).WithContext(context.WithValue(t.Context(), key{}, "value")))
 		require.NoError(t, err)
 		require.Equal(t, "value", seen.Value(key{}))
 		deadline, ok := seen.Deadline()

@@ -57,8 +57,7 @@ func TestTruncatedBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := faulttest.New(t, script)
-			resp, err := overSockets(t).RoundTrip(newRequest(t, "GET", s.URL, ""))
-			require.NoError(t, err)
+			resp := roundTrip(t, overSockets(t), newRequest(t, "GET", s.URL, ""))
 			text, err := io.ReadAll(resp.Body)
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			require.Equal(t, "fin", string(text))
@@ -225,9 +224,8 @@ func TestReadErrorsPass(t *testing.T) {
 		return withBody(200, errorBody{})(r)
 	})
 	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: time.Minute}}
-	resp, err := tr.RoundTrip(get(t))
-	require.NoError(t, err)
-	_, err = resp.Body.Read(make([]byte, 1))
+	resp := roundTrip(t, tr, get(t))
+	_, err := resp.Body.Read(make([]byte, 1))
 	require.Equal(t, errReset, err)
 	require.Error(t, seen.Err())
 	require.Equal(t, errReset, resp.Body.Close())
@@ -242,10 +240,9 @@ func TestCancelWhileReading(t *testing.T) {
 		for _, limit := range []time.Duration{0, time.Hour} {
 			tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{ReadTimeout: limit}}
 			ctx, cancel := context.WithCancel(t.Context())
-			resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, "").WithContext(ctx))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, "GET", s.URL, "").WithContext(ctx))
 			time.AfterFunc(time.Second, cancel)
-			_, err = io.ReadAll(resp.Body)
+			_, err := io.ReadAll(resp.Body)
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotErrorIs(t, err, resilienthttp.ErrReadTimeout)
 			require.NoError(t, resp.Body.Close())
@@ -267,9 +264,8 @@ func TestUpgradedBodyHalfCloses(t *testing.T) {
 				body = struct{ io.ReadWriteCloser }{half}
 			}
 			base := roundTripper(func(r *http.Request) (*http.Response, error) { return withBody(101, body)(r) })
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-			require.NoError(t, err)
-			err = resp.Body.(interface{ CloseWrite() error }).CloseWrite()
+			resp := roundTrip(t, &resilienthttp.Transport{Base: base}, get(t))
+			err := resp.Body.(interface{ CloseWrite() error }).CloseWrite()
 			require.Equal(t, can, err == nil)
 			require.Equal(t, can, half.closed)
 			require.NoError(t, resp.Body.Close())

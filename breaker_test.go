@@ -370,8 +370,7 @@ func TestBreaker_classifiedSuccess(t *testing.T) {
 				Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Hour, MaxWait: -1},
 				Policy:  resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return verdict }},
 			}
-			resp := roundTrip(t, tr, get(t))
-			require.Equal(t, "status 500", readAll(t, resp))
+			require.Equal(t, "status 500", readAll(t, roundTrip(t, tr, get(t))))
 			require.Equal(t, want, tr.State().Scopes[0].Breaker.State)
 		})
 	}

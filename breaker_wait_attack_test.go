@@ -209,8 +209,7 @@ func TestAttack_drainCountsInLatency(t *testing.T) {
 		b := fragile(time.Second)
 		base := script(slow, status(200))
 		tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{AttemptTimeout: 90 * time.Millisecond}}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.Zero(t, lastOf(t, resp).Latency)
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, resilienthttp.Attempts(resp), 2)
@@ -277,8 +276,7 @@ func TestAttack_rateLimitAfterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503), status(200))
 		tr := &resilienthttp.Transport{Base: base, Breaker: fragile(2 * time.Second), RateLimit: &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: -1}}
-		resp := roundTrip(t, tr, get(t))
-		require.Equal(t, "status 503", readAll(t, resp))
+		require.Equal(t, "status 503", readAll(t, roundTrip(t, tr, get(t))))
 		base.requireBalance(t)
 	})
 }

@@ -188,13 +188,12 @@ func TestCleanUp_brokenClose(t *testing.T) {
 			}
 			req := get(t)
 			req.Cancel = make(chan struct{}) // derives the call's context, which must end too
-			resp, err := transport.RoundTrip(req)
-			require.NoError(t, err)
+			resp := roundTrip(t, transport, req)
 			switch {
 			case row.then != 0:
 				readAll(t, resp)
 			case row.read != nil:
-				_, err = io.ReadAll(resp.Body)
+				_, err := io.ReadAll(resp.Body)
 				require.ErrorIs(t, err, row.read)
 			default:
 				require.Panics(t, func() { _ = resp.Body.Close() })

@@ -173,10 +173,9 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 		api := faulttest.NewInMemory(t, faulttest.Reply{Status: 400, Body: "0123456789", Pause: 30 * time.Millisecond})
 		tr := &resilienthttp.Transport{Base: api.Transport(), Policy: resilienthttp.Policy{ClassifyBody: permanent}}
 		began := time.Now()
-		resp, err := tr.RoundTrip(newRequest(t, "GET", api.URL, ""))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, "GET", api.URL, ""))
 		for range 4 {
-			_, err = io.ReadFull(resp.Body, make([]byte, 1))
+			_, err := io.ReadFull(resp.Body, make([]byte, 1))
 			require.NoError(t, err)
 		}
 		require.Equal(t, 120*time.Millisecond, time.Since(began))

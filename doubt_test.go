@@ -111,9 +111,7 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 				tr.Base = row.wrap(base)
 			}
 			tr.Idempotency.Disabled = row.field != ""
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
-			require.NoError(t, err)
-			readAll(t, resp) // its connection is reused
+			readAll(t, roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/", ""))) // its connection is reused
 			synctest.Wait()
 
 			req := newRequest(t, row.method, "http://api.test/", row.body)
@@ -124,7 +122,7 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 			default:
 				req.Header.Set(row.field, "one")
 			}
-			resp, err = tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+			resp, err := tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
 			attempts := resilienthttp.Attempts(resp)
 			if row.status == 0 {
 				failed := asError(t, err)
@@ -182,13 +180,12 @@ func TestInDoubt_sentAgainOverHTTP2(t *testing.T) {
 			tr := bareTransport(base, 3)
 			t.Cleanup(tr.CloseIdleConnections)
 			req := newRequest(t, row.method, url, row.body)
-			resp, err := tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
 			readAll(t, resp)
 			assert.Equal(t, row.status, resp.StatusCode)
 			require.Len(t, resilienthttp.Attempts(resp), 1)
 			assert.True(t, resilienthttp.Attempts(resp)[0].Resent)
-			assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err))
+			assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, nil))
 		})
 	}
 }
@@ -308,10 +305,9 @@ func TestInDoubt_redirectWithoutRequest(t *testing.T) {
 	for _, from := range []*http.Response{{StatusCode: 500}, {StatusCode: 500, Request: &http.Request{Method: http.MethodPost}}} {
 		req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
 		req.Response = from
-		resp, err := bareTransport(script(status(200)), 1).RoundTrip(req)
-		require.NoError(t, err)
+		resp := roundTrip(t, bareTransport(script(status(200)), 1), req)
 		readAll(t, resp)
-		require.True(t, resilienthttp.InDoubt(resp, err))
+		require.True(t, resilienthttp.InDoubt(resp, nil))
 	}
 }
 
@@ -320,11 +316,10 @@ func TestInDoubt_requestSentAgain(t *testing.T) {
 	tr := bareTransport(script(status(307), status(308)), 1)
 	req := newRequest(t, http.MethodPost, "http://api.test/", "")
 	for range 2 {
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, req)
 		readAll(t, resp)
 		req.Response = resp
-		require.False(t, resilienthttp.InDoubt(resp, err))
+		require.False(t, resilienthttp.InDoubt(resp, nil))
 	}
 }
 

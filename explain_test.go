@@ -269,11 +269,10 @@ func TestExplain_body(t *testing.T) {
 		blocked, writer := io.Pipe()
 		t.Cleanup(func() { _ = writer.Close() })
 		tr := &resilienthttp.Transport{Base: script(withBody(200, blocked)), Policy: resilienthttp.Policy{ReadTimeout: time.Second}}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		before := resilienthttp.Explain(resp, nil)
 		require.NotContains(t, before, "later")
-		_, err = resp.Body.Read(make([]byte, 1))
+		_, err := resp.Body.Read(make([]byte, 1))
 		require.ErrorIs(t, err, resilienthttp.ErrReadTimeout)
 		want := "later             read_timeout (response body timed out)"
 		require.Contains(t, strings.Join(strings.Fields(resilienthttp.Explain(resp, err)), " "), strings.Join(strings.Fields(want), " "))

@@ -258,8 +258,7 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 		policy := every(0)
 		policy.MaxRetryAfter = 3 * time.Second
 		tr := &resilienthttp.Transport{Base: base, Policy: policy}
-		resp, err := tr.RoundTrip(get(t)) // four denials
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t)) // four denials
 		_ = readAll(t, resp)
 		time.Sleep(10 * time.Second)
 

@@ -84,11 +84,9 @@ func TestState(t *testing.T) {
 			Base:    script(status(500, "RateLimit-Limit", "10", "RateLimit-Remaining", "4", "RateLimit-Reset", "60")),
 			Breaker: breaker, RateLimit: limit, Policy: resilienthttp.Policy{MaxAttempts: -1},
 		}
-		resp := roundTrip(t, first, get(t).WithContext(resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityBatch)))
-		readAll(t, resp)
+		readAll(t, roundTrip(t, first, get(t).WithContext(resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityBatch))))
 		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: breaker, RateLimit: limit}
-		resp = roundTrip(t, other, newRequest(t, http.MethodGet, "http://other.test", ""))
-		readAll(t, resp)
+		readAll(t, roundTrip(t, other, newRequest(t, http.MethodGet, "http://other.test", "")))
 		scopes := other.State().Scopes
 		require.Len(t, scopes, 3)
 		require.Len(t, scopes[0].Quotas, 1)

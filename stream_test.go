@@ -205,11 +205,10 @@ func TestStream_turns(t *testing.T) {
 				took time.Duration
 			}{"bare": {s.Transport(), 0}, "ours": {&resilienthttp.Transport{Base: s.Transport(), Policy: streamPolicy()}, held}} {
 				start := time.Now()
-				resp, err := row.rt.RoundTrip(newRequest(t, "POST", s.URL, "{}"))
-				require.NoError(t, err)
+				resp := roundTrip(t, row.rt, newRequest(t, "POST", s.URL, "{}"))
 				require.Equal(t, row.took, time.Since(start), name)
 				first := make([]byte, len(ping))
-				_, err = io.ReadFull(resp.Body, first)
+				_, err := io.ReadFull(resp.Body, first)
 				require.NoError(t, err)
 				require.Equal(t, row.took, time.Since(start), name)
 				readAll(t, resp)
@@ -266,8 +265,7 @@ func TestStream_hostile(t *testing.T) {
 					if row.asks != "" {
 						req.Header.Set("Accept-Encoding", row.asks)
 					}
-					resp, err := rt.RoundTrip(req)
-					require.NoError(t, err)
+					resp := roundTrip(t, rt, req)
 					body, err := io.ReadAll(resp.Body)
 					require.NoError(t, resp.Body.Close())
 					return fmt.Sprint(resp.StatusCode, resp.ContentLength, resp.Uncompressed, resp.Header.Get("Content-Type"), string(body)), fmt.Sprint(err)
@@ -308,8 +306,7 @@ func TestStream_failureInAnyForm(t *testing.T) {
 			bubble.Run(t, name+", "+protocol, func(t *testing.T) {
 				server := inTurn(streaming(steps...), streaming(content))
 				tr, url := streamClient(t, streamPolicy(), server, options...)
-				resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
-				require.Equal(t, content, readAll(t, resp))
+				require.Equal(t, content, readAll(t, roundTrip(t, tr, newRequest(t, "POST", url, "{}"))))
 				require.EqualValues(t, 2, server.requests.Load())
 			})
 		}
@@ -705,8 +702,7 @@ func TestStream_hedgeFails(t *testing.T) {
 		server := inTurn(streaming(wait(5*time.Second), content), streaming(invalid))
 		tr, url := streamClient(t, streamPolicy(), server)
 		tr.Hedge = &resilienthttp.Hedge{Delay: 2 * time.Second, MaxRatio: -1}
-		resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
-		require.Equal(t, content, readAll(t, resp))
+		require.Equal(t, content, readAll(t, roundTrip(t, tr, newRequest(t, "POST", url, "{}"))))
 	})
 }
 

@@ -629,8 +629,7 @@ func TestNoConnectionIsLeaked(t *testing.T) {
 				s := memhttp.NewServer(t, log.Record(faulttest.Sequence(tt.first, faulttest.OK("fine"))), options...)
 				base := &countingBase{base: s.Transport()}
 				tr := &resilienthttp.Transport{Base: base}
-				resp := roundTrip(t, tr, newRequest(t, "GET", s.URL, ""))
-				require.Equal(t, "fine", readAll(t, resp))
+				require.Equal(t, "fine", readAll(t, roundTrip(t, tr, newRequest(t, "GET", s.URL, ""))))
 				log.AssertAttempts(t, 2)
 				base.requireBalance(t)
 				synctest.Wait() // HTTP/2 ends its streams in the background
@@ -675,8 +674,7 @@ func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
 		refused.Close()
 		tr := &resilienthttp.Transport{Base: good.Transport()}
 		ask := func() {
-			resp := roundTrip(t, tr, newRequest(t, "GET", good.URL, ""))
-			require.Equal(t, "good", readAll(t, resp))
+			require.Equal(t, "good", readAll(t, roundTrip(t, tr, newRequest(t, "GET", good.URL, ""))))
 		}
 		ask()
 		for url, cause := range map[string]error{bad.URL: syscall.ECONNRESET, refused.URL: syscall.ECONNREFUSED} {
@@ -782,10 +780,8 @@ func TestScope(t *testing.T) {
 			Scope: func(r *http.Request) string { asked.Add(1); return r.URL.Path },
 		}
 		for _, path := range []string{"/a", "/b"} {
-			resp, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test"+path, ""))
-			require.NoError(t, err)
-			readAll(t, resp)
-			_, err = tr.RoundTrip(newRequest(t, "GET", "http://api.test"+path, ""))
+			readAll(t, roundTrip(t, tr, newRequest(t, "GET", "http://api.test"+path, "")))
+			_, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test"+path, ""))
 			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 		}
 		require.Equal(t, int64(4), asked.Load())
@@ -955,8 +951,7 @@ func TestBadGates(t *testing.T) {
 
 // §4.1: the functions of net/http accept the response.
 func TestResponseCanBeWritten(t *testing.T) {
-	resp, err := (&resilienthttp.Transport{Base: script(status(200))}).RoundTrip(get(t))
-	require.NoError(t, err)
+	resp := roundTrip(t, &resilienthttp.Transport{Base: script(status(200))}, get(t))
 	var buf bytes.Buffer
 	require.NoError(t, resp.Write(&buf))
 	require.NoError(t, resp.Body.Close())
