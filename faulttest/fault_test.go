@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // net/http retries if a reused connection breaks. Resets reach the client nevertheless.
@@ -70,30 +71,26 @@ func TestFault_onReusedConnections(t *testing.T) {
 
 // The client cancels before it has sent the whole request.
 func TestServer_clientCancelsDuringUpload(t *testing.T) {
-	t.Parallel()
 	for name, h := range map[string]http.Handler{"reply": faulttest.OK(""), "idempotent": new(faulttest.Idempotent)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				srv := faulttest.NewInMemory(t, h)
-				r, w := io.Pipe()
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, r)
-				require.NoError(t, err)
-				gone := errors.New("gone")
-				go func() {
-					_, _ = io.WriteString(w, "half")
-					time.Sleep(time.Hour)
-					_ = w.CloseWithError(gone)
-				}()
-				_, err = srv.Client().Do(req)
-				require.ErrorIs(t, err, gone)
-				synctest.Wait()
-				q := srv.Requests()[0]
-				assert.Equal(t, "half", string(q.Body))
-				assert.False(t, q.BodyRead)
-				assert.Zero(t, q.Status)
-				assert.False(t, q.EndedAt.IsZero())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			srv := faulttest.NewInMemory(t, h)
+			r, w := io.Pipe()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, r)
+			require.NoError(t, err)
+			gone := errors.New("gone")
+			go func() {
+				_, _ = io.WriteString(w, "half")
+				time.Sleep(time.Hour)
+				_ = w.CloseWithError(gone)
+			}()
+			_, err = srv.Client().Do(req)
+			require.ErrorIs(t, err, gone)
+			synctest.Wait()
+			q := srv.Requests()[0]
+			assert.Equal(t, "half", string(q.Body))
+			assert.False(t, q.BodyRead)
+			assert.Zero(t, q.Status)
+			assert.False(t, q.EndedAt.IsZero())
 		})
 	}
 }
@@ -190,7 +187,6 @@ func TestFault_String(t *testing.T) {
 
 // A client that waits for 100 Continue gets it only if the handler reads the body.
 func TestServer_expectContinue(t *testing.T) {
-	t.Parallel()
 	for name, row := range map[string]struct {
 		h    http.Handler
 		want string
@@ -198,21 +194,18 @@ func TestServer_expectContinue(t *testing.T) {
 		"read":     {faulttest.OK(""), "hello"},
 		"not read": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }), ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				srv := faulttest.NewInMemory(t, row.h)
-				srv.Transport().ExpectContinueTimeout = time.Hour
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, bytes.NewReader([]byte("hello")))
-				require.NoError(t, err)
-				req.Header.Set("Expect", "100-continue")
-				begin := time.Now()
-				resp, err := srv.Client().Do(req)
-				require.NoError(t, err)
-				resp.Body.Close()
-				assert.Zero(t, time.Since(begin))
-				assert.Equal(t, row.want, string(srv.Requests()[0].Body))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			srv := faulttest.NewInMemory(t, row.h)
+			srv.Transport().ExpectContinueTimeout = time.Hour
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, bytes.NewReader([]byte("hello")))
+			require.NoError(t, err)
+			req.Header.Set("Expect", "100-continue")
+			begin := time.Now()
+			resp, err := srv.Client().Do(req)
+			require.NoError(t, err)
+			resp.Body.Close()
+			assert.Zero(t, time.Since(begin))
+			assert.Equal(t, row.want, string(srv.Requests()[0].Body))
 		})
 	}
 }

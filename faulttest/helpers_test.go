@@ -7,12 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // fakeTB is a TB that records failures and log lines.
@@ -62,17 +62,9 @@ func onBothServers(t *testing.T, f func(t *testing.T, unit time.Duration, start 
 		t.Parallel()
 		f(t, 100*time.Millisecond, func(h http.Handler) *faulttest.Server { return faulttest.New(t, h) })
 	})
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(t *testing.T) {
-			f(t, time.Hour, func(h http.Handler) *faulttest.Server { return faulttest.NewInMemory(t, h) })
-		})
+	bubble.Run(t, "memory", func(t *testing.T) {
+		f(t, time.Hour, func(h http.Handler) *faulttest.Server { return faulttest.NewInMemory(t, h) })
 	})
-}
-
-func inBubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
 }
 
 // send sends one request and reads the response to its end.

@@ -58,8 +58,7 @@ func TestIdempotent_replays(t *testing.T) {
 
 // The execution continues after its client has canceled; a second request gets 409.
 func TestIdempotent_inFlight(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{Latency: time.Hour, KeyHeader: "X-Key"}
 		srv := faulttest.NewInMemory(t, charges)
 		post := func(timeout time.Duration) (int, error) {
@@ -146,8 +145,7 @@ type incomparable struct {
 }
 
 func TestIdempotent_TTL(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{TTL: 24 * time.Hour}
 		srv := faulttest.NewInMemory(t, charges)
 		post := func() { status(t, srv, http.MethodPost, "/", "Idempotency-Key", "k") }
@@ -167,8 +165,7 @@ func TestIdempotent_TTL(t *testing.T) {
 
 // After a panic the key can be used again.
 func TestIdempotent_panic(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{Handler: faulttest.Sequence(
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") }),
 			faulttest.OK(""),

@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestLog_Requests(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, faulttest.Reply{Body: "hi", Delay: time.Minute})
 		time.Sleep(time.Hour)
 		begin := time.Now()
@@ -57,7 +57,6 @@ func TestLog_Requests(t *testing.T) {
 }
 
 func TestRequest_deadline(t *testing.T) {
-	t.Parallel()
 	at := time.Date(2000, 1, 1, 0, 0, 30, 250e6, time.UTC)
 	for _, row := range []struct {
 		name     string
@@ -73,15 +72,12 @@ func TestRequest_deadline(t *testing.T) {
 		{"malformed", []string{"X-Request-Deadline", "soon", "X-Request-Timeout-Ms", "-1"}, time.Time{}, 0},
 		{"absurd", []string{"X-Request-Timeout-Ms", "9223372036854775807"}, time.Time{}, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				srv := faulttest.NewInMemory(t, nil)
-				status(t, srv, http.MethodGet, "/", row.header...)
-				q := srv.Requests()[0]
-				assert.True(t, row.deadline.Equal(q.Deadline), q.Deadline)
-				assert.Equal(t, row.left, q.TimeLeft)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			srv := faulttest.NewInMemory(t, nil)
+			status(t, srv, http.MethodGet, "/", row.header...)
+			q := srv.Requests()[0]
+			assert.True(t, row.deadline.Equal(q.Deadline), q.Deadline)
+			assert.Equal(t, row.left, q.TimeLeft)
 		})
 	}
 	var log faulttest.Log
@@ -257,8 +253,7 @@ func TestLog_recordsOtherHandlers(t *testing.T) {
 
 // A record can be read while its handler runs.
 func TestLog_requestInProgress(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Reply{Delay: time.Hour}, faulttest.Hang))
 		for range 2 {
 			go func() { _, _, _ = send(t, srv.Client(), http.MethodGet, srv.URL, "") }()
@@ -276,8 +271,7 @@ func TestLog_requestInProgress(t *testing.T) {
 
 // Skew changes the Date of all handlers.
 func TestLog_Skew(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := &faulttest.Server{InMemory: true, Script: faulttest.Script{
 			{Route: "/own", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})},
 			{Route: "/written", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") })},
@@ -368,7 +362,6 @@ func record(l *faulttest.Log, requests ...sent) {
 
 // Each assertion fails when it must, with its message, and passes otherwise.
 func TestAssertions(t *testing.T) {
-	t.Parallel()
 	const s, ms = time.Second, time.Millisecond
 	type check = func(*faulttest.Log, faulttest.TB) bool
 	attempts := func(n ...int) check {
@@ -461,31 +454,27 @@ func TestAssertions(t *testing.T) {
 		{"a deadline missing", nil, []sent{{key: "a", left: "1"}, {key: "a"}}, deadlines(0), "got:  no deadline on request 2\n"},
 		{"no deadlines at all", nil, nil, deadlines(0), "got:  no requests\n"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				l := &faulttest.Log{GroupCalls: row.groupCalls}
-				record(l, row.requests...)
-				var fake fakeTB
-				passed := row.check(l, &fake)
-				failures := fake.failures()
-				if row.fails == "" {
-					assert.True(t, passed)
-					assert.Empty(t, failures)
-					return
-				}
-				assert.False(t, passed)
-				assert.Contains(t, failures, row.fails)
-				assert.True(t, strings.HasPrefix(failures, "faulttest: "))
-				assert.True(t, strings.HasSuffix(failures, "\n\n"+l.Transcript()), "the transcript comes last")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := &faulttest.Log{GroupCalls: row.groupCalls}
+			record(l, row.requests...)
+			var fake fakeTB
+			passed := row.check(l, &fake)
+			failures := fake.failures()
+			if row.fails == "" {
+				assert.True(t, passed)
+				assert.Empty(t, failures)
+				return
+			}
+			assert.False(t, passed)
+			assert.Contains(t, failures, row.fails)
+			assert.True(t, strings.HasPrefix(failures, "faulttest: "))
+			assert.True(t, strings.HasSuffix(failures, "\n\n"+l.Transcript()), "the transcript comes last")
 		})
 	}
 }
 
 func TestLog_Transcript(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var l faulttest.Log
 		assert.Equal(t, "no requests", l.Transcript())
 		record(&l,

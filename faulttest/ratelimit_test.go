@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
@@ -139,7 +140,6 @@ func TestReply_severalRateLimits(t *testing.T) {
 
 // The parsed wait is never shorter than the wanted one.
 func TestRetryAfterFormats(t *testing.T) {
-	t.Parallel()
 	for _, row := range []struct {
 		name         string
 		format       faulttest.RetryAfterFormat
@@ -155,17 +155,14 @@ func TestRetryAfterFormats(t *testing.T) {
 		{"ms, Azure's", faulttest.AzureMillis, "X-Ms-Retry-After-Ms", "2500", 2500 * time.Millisecond},
 		{"none", faulttest.NoRetryAfter, "Retry-After", "", 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				srv := faulttest.NewInMemory(t, faulttest.Unavailable(2500*time.Millisecond, row.format))
-				resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
-				assert.Equal(t, 503, resp.StatusCode)
-				assert.Equal(t, row.value, resp.Header.Get(row.field))
-				read, ok := retryafter.Parse(resp.Header, time.Time{})
-				assert.Equal(t, row.format != faulttest.NoRetryAfter, ok)
-				assert.Equal(t, row.read, read)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			srv := faulttest.NewInMemory(t, faulttest.Unavailable(2500*time.Millisecond, row.format))
+			resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
+			assert.Equal(t, 503, resp.StatusCode)
+			assert.Equal(t, row.value, resp.Header.Get(row.field))
+			read, ok := retryafter.Parse(resp.Header, time.Time{})
+			assert.Equal(t, row.format != faulttest.NoRetryAfter, ok)
+			assert.Equal(t, row.read, read)
 		})
 	}
 }
@@ -173,50 +170,45 @@ func TestRetryAfterFormats(t *testing.T) {
 // In a bubble the resets of all dialects are correct. Only responses with epoch resets are two
 // years ahead.
 func TestReply_resetsInBubble(t *testing.T) {
-	t.Parallel()
 	for d := range faulttest.Shopify {
 		for _, by := range []string{"a reply", "a quota", "a reply after a quota"} {
-			t.Run(d.String()+", "+by, func(t *testing.T) {
-				t.Parallel()
-				inBubble(t, func(t *testing.T) {
-					quota := &faulttest.Quota{Limit: 1, Window: time.Hour, Dialect: d, RetryAfterFormat: faulttest.HTTPDate}
-					var script http.Handler = faulttest.Throttled(d, time.Hour)
-					switch by {
-					case "a quota":
-						script = quota
-					case "a reply after a quota":
-						quota.Next = faulttest.Unavailable(time.Hour, faulttest.HTTPDate)
-						script = quota
-					}
-					srv := faulttest.NewInMemory(t, script)
-					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-					require.NoError(t, err)
-					if by == "a quota" { // the first request has used the quota
-						resp, _ = answered(t, srv.Client(), http.MethodGet, srv.URL, "")
-						assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-					}
-					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); assert.True(t, ok) {
-						assert.Equal(t, time.Hour, state.Dimensions[0].Reset)
-					}
-					if by != "a reply" {
-						wait, ok := retryafter.Parse(resp.Header, time.Now())
-						assert.True(t, ok)
-						assert.Equal(t, time.Hour, wait)
-					}
-					year := "2000"
-					if slices.Contains([]faulttest.Dialect{faulttest.GitHub, faulttest.GitLab, faulttest.Okta, faulttest.Discord}, d) {
-						year = "2002"
-					}
-					assert.Contains(t, resp.Header.Get("Date"), year)
-				})
+			bubble.Run(t, d.String()+", "+by, func(t *testing.T) {
+				quota := &faulttest.Quota{Limit: 1, Window: time.Hour, Dialect: d, RetryAfterFormat: faulttest.HTTPDate}
+				var script http.Handler = faulttest.Throttled(d, time.Hour)
+				switch by {
+				case "a quota":
+					script = quota
+				case "a reply after a quota":
+					quota.Next = faulttest.Unavailable(time.Hour, faulttest.HTTPDate)
+					script = quota
+				}
+				srv := faulttest.NewInMemory(t, script)
+				resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+				require.NoError(t, err)
+				if by == "a quota" { // the first request has used the quota
+					resp, _ = answered(t, srv.Client(), http.MethodGet, srv.URL, "")
+					assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+				}
+				if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); assert.True(t, ok) {
+					assert.Equal(t, time.Hour, state.Dimensions[0].Reset)
+				}
+				if by != "a reply" {
+					wait, ok := retryafter.Parse(resp.Header, time.Now())
+					assert.True(t, ok)
+					assert.Equal(t, time.Hour, wait)
+				}
+				year := "2000"
+				if slices.Contains([]faulttest.Dialect{faulttest.GitHub, faulttest.GitLab, faulttest.Okta, faulttest.Discord}, d) {
+					year = "2002"
+				}
+				assert.Contains(t, resp.Header.Get("Date"), year)
 			})
 		}
 	}
 }
 
 func TestThrottled(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := &faulttest.Server{Script: faulttest.Throttled(faulttest.GitHub, time.Hour), InMemory: true}
 		srv.Skew = 30 * 365 * 24 * time.Hour
 		srv.Start(t)
@@ -242,62 +234,57 @@ func skewed(t *testing.T, h http.Handler) *faulttest.Server {
 
 // In every dialect a client that follows the header uses the whole quota without a rejection.
 func TestQuota_advertisesTheTruth(t *testing.T) {
-	t.Parallel()
 	for d := faulttest.IETF; d <= faulttest.NoHeaders; d++ {
-		t.Run(d.String(), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				time.Sleep(300 * time.Millisecond) // not a whole second
-				const limit, window = 10, 5 * time.Second
-				quota := &faulttest.Quota{Limit: limit, Window: window, Dialect: d, RetryAfterFormat: faulttest.Fraction}
-				srv := skewed(t, quota)
-				begin := time.Now()
-				for range 4 {
-					for i := range limit {
-						resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
-						require.Equal(t, 200, resp.StatusCode, "request %d", i)
-						require.Empty(t, resp.Header.Get("Retry-After"))
-						state, ok := ratelimitheader.Parse(resp.Header, time.Now())
-						require.Equal(t, d != faulttest.NoHeaders, ok)
-						if !ok {
-							continue
-						}
-						assert.EqualValues(t, limit, state.Dimensions[0].Limit)
-						assert.EqualValues(t, limit-1-i, state.Dimensions[0].Remaining)
-						assert.Equal(t, i == limit-1, state.Exhausted)
-					}
-					// One more request is rejected, with the correct wait.
+		bubble.Run(t, d.String(), func(t *testing.T) {
+			time.Sleep(300 * time.Millisecond) // not a whole second
+			const limit, window = 10, 5 * time.Second
+			quota := &faulttest.Quota{Limit: limit, Window: window, Dialect: d, RetryAfterFormat: faulttest.Fraction}
+			srv := skewed(t, quota)
+			begin := time.Now()
+			for range 4 {
+				for i := range limit {
 					resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
-					require.Equal(t, 429, resp.StatusCode)
-					again, ok := retryafter.Parse(resp.Header, time.Now())
-					require.True(t, ok)
-					reset := window
-					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); ok && d != faulttest.Shopify {
-						reset = state.Dimensions[0].Reset
-						assert.True(t, state.Exhausted)
-						assert.GreaterOrEqual(t, reset, again-time.Millisecond)
-						assert.Less(t, reset, again+2*time.Second, "at most 2s too long")
+					require.Equal(t, 200, resp.StatusCode, "request %d", i)
+					require.Empty(t, resp.Header.Get("Retry-After"))
+					state, ok := ratelimitheader.Parse(resp.Header, time.Now())
+					require.Equal(t, d != faulttest.NoHeaders, ok)
+					if !ok {
+						continue
 					}
-					time.Sleep(again - 2*time.Millisecond)
-					assert.Equal(t, 429, status(t, srv, http.MethodGet, "/"))
-					time.Sleep(reset - again + 2*time.Millisecond)
-					if d == faulttest.Shopify { // the bucket is empty after a window
-						time.Sleep(window)
-					}
+					assert.EqualValues(t, limit, state.Dimensions[0].Limit)
+					assert.EqualValues(t, limit-1-i, state.Dimensions[0].Remaining)
+					assert.Equal(t, i == limit-1, state.Exhausted)
 				}
-				accepted, rejected := quota.Counts()
-				assert.Equal(t, []int{4 * limit, 8}, []int{accepted, rejected})
-				assert.Less(t, time.Since(begin), 4*(2*window+2*time.Second))
-				assert.Contains(t, srv.Transcript(), "429 over quota")
-			})
+				// One more request is rejected, with the correct wait.
+				resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
+				require.Equal(t, 429, resp.StatusCode)
+				again, ok := retryafter.Parse(resp.Header, time.Now())
+				require.True(t, ok)
+				reset := window
+				if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); ok && d != faulttest.Shopify {
+					reset = state.Dimensions[0].Reset
+					assert.True(t, state.Exhausted)
+					assert.GreaterOrEqual(t, reset, again-time.Millisecond)
+					assert.Less(t, reset, again+2*time.Second, "at most 2s too long")
+				}
+				time.Sleep(again - 2*time.Millisecond)
+				assert.Equal(t, 429, status(t, srv, http.MethodGet, "/"))
+				time.Sleep(reset - again + 2*time.Millisecond)
+				if d == faulttest.Shopify { // the bucket is empty after a window
+					time.Sleep(window)
+				}
+			}
+			accepted, rejected := quota.Counts()
+			assert.Equal(t, []int{4 * limit, 8}, []int{accepted, rejected})
+			assert.Less(t, time.Since(begin), 4*(2*window+2*time.Second))
+			assert.Contains(t, srv.Transcript(), "429 over quota")
 		})
 	}
 }
 
 // Windows are fixed and start on a whole second.
 func TestQuota_windows(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		srv := faulttest.NewInMemory(t, &faulttest.Quota{Limit: 1, Window: 10 * time.Second, RetryAfterFormat: faulttest.Millis})
 		begin := time.Now().Truncate(time.Second)
@@ -323,8 +310,7 @@ func TestQuota_windows(t *testing.T) {
 }
 
 func TestQuota_defaultsAndOptions(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, new(faulttest.Quota))
 		for range 60 {
 			assert.Equal(t, 200, status(t, srv, http.MethodGet, "/"))
@@ -358,7 +344,7 @@ func TestQuota_defaultsAndOptions(t *testing.T) {
 func TestQuota_perCredential(t *testing.T) {
 	t.Parallel()
 	for _, d := range []faulttest.Dialect{faulttest.IETF, faulttest.Shopify} {
-		inBubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			quota := &faulttest.Quota{Limit: 1, KeyFunc: faulttest.Credential, Dialect: d}
 			srv := faulttest.NewInMemory(t, quota)
 			for range 2 {

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestSequence(t *testing.T) {
@@ -55,8 +57,7 @@ func TestCycle(t *testing.T) {
 
 // Each concurrent call has its own sequence of steps.
 func TestPerKey(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := &faulttest.Server{Script: faulttest.PerKey(faulttest.Status(503), faulttest.Status(502), faulttest.OK("")), InMemory: true}
 		srv.KeyHeader = "X-Key"
 		srv.Start(t)
@@ -155,44 +156,40 @@ func TestReply_invalid(t *testing.T) {
 }
 
 func TestRule_AfterAndUntil(t *testing.T) {
-	t.Parallel()
 	for _, log := range []bool{true, false} {
-		t.Run(fmt.Sprintf("log %v", log), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				script := faulttest.Script{
-					{After: 10 * time.Second, Until: 40 * time.Second, Handler: faulttest.Status(503)},
-					{After: time.Hour, Handler: faulttest.Status(410)},
+		bubble.Run(t, fmt.Sprintf("log %v", log), func(t *testing.T) {
+			script := faulttest.Script{
+				{After: 10 * time.Second, Until: 40 * time.Second, Handler: faulttest.Status(503)},
+				{After: time.Hour, Handler: faulttest.Status(410)},
+			}
+			var get func() int
+			if log {
+				srv := faulttest.NewInMemory(t, script)
+				get = func() int { return status(t, srv, http.MethodGet, "/") }
+			} else {
+				get = func() int {
+					w := httptest.NewRecorder()
+					script.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+					return w.Code
 				}
-				var get func() int
-				if log {
-					srv := faulttest.NewInMemory(t, script)
-					get = func() int { return status(t, srv, http.MethodGet, "/") }
-				} else {
-					get = func() int {
-						w := httptest.NewRecorder()
-						script.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-						return w.Code
-					}
-				}
-				begin := time.Now()
-				for _, row := range []struct {
-					at   time.Duration
-					want int
-				}{
-					{0, 200},
-					{10*time.Second - 1, 200},
-					{10 * time.Second, 503},
-					{40*time.Second - 1, 503},
-					{40 * time.Second, 200},
-					{time.Hour - 1, 200},
-					{time.Hour, 410},
-					{100 * time.Hour, 410},
-				} {
-					time.Sleep(time.Until(begin.Add(row.at)))
-					assert.Equal(t, row.want, get(), row.at)
-				}
-			})
+			}
+			begin := time.Now()
+			for _, row := range []struct {
+				at   time.Duration
+				want int
+			}{
+				{0, 200},
+				{10*time.Second - 1, 200},
+				{10 * time.Second, 503},
+				{40*time.Second - 1, 503},
+				{40 * time.Second, 200},
+				{time.Hour - 1, 200},
+				{time.Hour, 410},
+				{100 * time.Hour, 410},
+			} {
+				time.Sleep(time.Until(begin.Add(row.at)))
+				assert.Equal(t, row.want, get(), row.at)
+			}
 		})
 	}
 }

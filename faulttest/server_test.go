@@ -78,7 +78,7 @@ func TestServer_Start(t *testing.T) {
 			(&faulttest.Server{InMemory: true, Host: host}).Start(t)
 		})
 	}
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		first := faulttest.NewInMemory(t, nil)
 		assert.PanicsWithValue(t, "faulttest: Server.Host: fault.test is the host of Server.Network already", func() {
 			(&faulttest.Server{Network: first}).Start(t)
@@ -125,8 +125,7 @@ func TestServer_withoutTB(t *testing.T) {
 
 // Two servers share a network.
 func TestServer_Network(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		login := &faulttest.Server{InMemory: true, Host: "login.test:8080", Script: faulttest.Redirect(307, "http://api.test/x")}
 		login.Start(t)
 		api := &faulttest.Server{Network: login, Host: "api.test", Script: faulttest.Reply{Body: "api", Delay: time.Hour}}
@@ -173,7 +172,6 @@ func goroutines() int {
 
 // Close logs that it waits for a handler.
 func TestServer_slowClose(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var fake fakeTB
 		srv := faulttest.NewInMemory(&fake, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) }))
@@ -186,8 +184,7 @@ func TestServer_slowClose(t *testing.T) {
 
 // The time of the cancellation is recorded, also if the execution continues.
 func TestRequest_CanceledAt(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{Latency: time.Hour}
 		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.LoseResponse(charges), charges))
 		srv.Client().Timeout = time.Minute
