@@ -586,7 +586,6 @@ func TestError_NotSent(t *testing.T) {
 
 // If a call fails while other probes hold all slots, NotBefore is in the future.
 func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var steps atomic.Pointer[step]
 		next := func(s step) { steps.Store(&s) }

@@ -140,7 +140,6 @@ func TestLimit(t *testing.T) {
 
 // Retries and hedges take tokens.
 func TestLimitCountsAttempts(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimited(t, &resilienthttp.RateLimit{Limit: 0.5, Burst: 1}, faulttest.Status(http.StatusInternalServerError))
 		s.tr.Policy = resilienthttp.Policy{MaxAttempts: 3, Backoff: resilienthttp.Constant(0)}
@@ -162,7 +161,6 @@ func TestLimitCountsAttempts(t *testing.T) {
 
 // A request that was not sent does not count against a quota.
 func TestRateLimit_notSent(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimited(t, &resilienthttp.RateLimit{}, says(10, 2, time.Minute))
 		_, _, err := s.get(t.Context(), "/")
@@ -179,7 +177,6 @@ func TestRateLimit_notSent(t *testing.T) {
 // §4.17: a request that lost its response counts against the quota, because the server may have
 // counted it.
 func TestRateLimit_lostResponse(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		lost := faulttest.Reply{Fault: faulttest.ResetAfterRead}
 		s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(says(10, 2, 30*time.Second), lost, lost, says(10, 9, 30*time.Second)))
@@ -197,7 +194,6 @@ func TestRateLimit_lostResponse(t *testing.T) {
 // A server counts ten requests in ten seconds and rounds the rest down: in the last second it
 // sends "Retry-After: 0". A single client still uses the whole quota.
 func TestRateLimitRoundedDown(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const window = 10 * time.Second
 		start, current, used, served := time.Now(), 0, 0, 0
@@ -227,7 +223,6 @@ func TestRateLimitRoundedDown(t *testing.T) {
 
 // A doubled wait beyond the deadline is not begun, and the caller gets the 429.
 func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(http.StatusTooManyRequests, "Retry-After", "1", "RateLimit-Remaining", "0"))
 		policy := every(0)
@@ -252,7 +247,6 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 
 // A wait is not begun if the scope is blocked for longer than MaxRetryAfter.
 func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(http.StatusTooManyRequests, "Retry-After", "2", "RateLimit-Remaining", "0"))
 		policy := every(0)

@@ -136,7 +136,6 @@ func lostAndForbidden(r *resource) http.Handler {
 // U2: if the first attempt of a write gets connection refused, it was not executed. So the 412
 // of the next attempt is a conflict with another writer.
 func TestUpdate_notSentIsNotLost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "a", beforeWrite: func(put int) string { return []string{"b", ""}[put-1] }}
 		api := faulttest.NewInMemory(t, server)
@@ -189,7 +188,6 @@ func TestUpdate_sentAgainByNetHTTP(t *testing.T) {
 
 // U2: an update that begins again after a lost write reports that write, whatever then ends it.
 func TestUpdate_failsAfterLostWrite(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "a", beforeWrite: func(put int) string { return []string{"", "b", ""}[put-1] }}
 		api := faulttest.NewInMemory(t, lost(server))
@@ -306,7 +304,6 @@ func TestUpdate_invalidArguments(t *testing.T) {
 }
 
 func TestUpdate_requestHeaders(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "a"}
 		api := faulttest.NewInMemory(t, server)
@@ -342,7 +339,6 @@ func TestUpdate_requestHeaders(t *testing.T) {
 
 // If the read is redirected to another host, that host must not get a write with Header.
 func TestUpdate_readRedirectedToOtherHost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := faulttest.NewInMemory(t, faulttest.Redirect(307, "http://elsewhere.test/"))
 		elsewhere := &faulttest.Server{Script: &resource{content: "a"}, Network: api, Host: "elsewhere.test"}
@@ -415,7 +411,6 @@ func TestUpdate_waits(t *testing.T) {
 // Many clients add to one list over a network that loses responses. The list has each client
 // that got success exactly once, and no client twice.
 func TestUpdate_manyClients(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "start"}
 		api := faulttest.NewInMemory(t, faulttest.Script{
