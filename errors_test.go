@@ -623,69 +623,23 @@ func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 	})
 }
 
-// §4.8, §4.9: net/http itself repeats a request with a key if a reused connection breaks. The error
-// is then that of the last connection, and proves nothing about the first; and a 409 means that the
-// server is at work at the first one.
+// §4.8, §4.9: net/http itself repeats a request with a key if a reused connection breaks. A 409 to the repetition means that
+// the server is at work at the first one. TestInDoubt_sentAgainByNetHTTP has the repetitions that are not sent.
 func TestRepeatedByNetHTTP(t *testing.T) {
-	for _, row := range []struct {
-		name, body string
-		dies       bool // the server stops with the first request
-		want       int  // 0: an error
-	}{
-		{"the server dies: not certain that nothing was sent", "x", true, 0},
-		{"the server dies, and there is no body", "", true, 0},
-		{"the server works on: 409, and then the result", "x", false, http.StatusCreated},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			var charges atomic.Int32
-			var server *httptest.Server
-			server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				switch {
-				case r.URL.Path != "/charge":
-				case charges.Add(1) == 1:
-					if row.dies {
-						_ = server.Listener.Close()
-					}
-					panic(http.ErrAbortHandler)
-				case charges.Load() == 2:
-					w.WriteHeader(http.StatusConflict)
-				default:
-					w.WriteHeader(http.StatusCreated)
-				}
-			}))
-			defer server.Close()
-			base := &http.Transport{}
-			defer base.CloseIdleConnections()
+	for _, body := range []string{"charge", ""} {
+		bubble.Run(t, "body "+body, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			answering(t, n, "api.test", raw("200 OK"), cut, raw("409 Conflict"), raw("201 Created"))
+			base := n.Transport()
+			t.Cleanup(base.CloseIdleConnections)
 			transport := &resilienthttp.Transport{Base: base}
-			if row.dies {
-				transport.Policy.MaxAttempts = -1
-			}
-			post := func(path string) (*http.Response, error) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				t.Cleanup(cancel)
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+path, strings.NewReader(row.body))
-				require.NoError(t, err)
-				resp, err := transport.RoundTrip(req)
-				if err == nil {
-					_ = readAll(t, resp)
-				}
-				return resp, err
-			}
-			_, err := post("/warm")
-			require.NoError(t, err)
-			resp, err := post("/charge")
-			if row.want != 0 {
-				require.NoError(t, err)
-				require.Equal(t, row.want, resp.StatusCode)
-				require.EqualValues(t, 3, charges.Load())
-				return
-			}
-			require.EqualValues(t, 1, charges.Load())
-			failed, ok := errors.AsType[*resilienthttp.Error](err)
-			require.True(t, ok)
-			require.ErrorIs(t, failed, syscall.ECONNREFUSED, "of the repetition")
-			require.False(t, failed.NotSent())
+			readAll(t, roundTrip(t, transport, newRequest(t, http.MethodPost, "http://api.test/", ""))) // its connection is reused
+			synctest.Wait()
+			resp := roundTrip(t, transport, newRequest(t, http.MethodPost, "http://api.test/", body))
+			readAll(t, resp)
+			require.Equal(t, http.StatusCreated, resp.StatusCode)
+			require.Len(t, resilienthttp.Attempts(resp), 2)
+			require.True(t, resilienthttp.Attempts(resp)[0].Resent)
 		})
 	}
 }

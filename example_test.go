@@ -45,44 +45,6 @@ func Example() {
 	// attempts: 2 charges: 1
 }
 
-// A business key identifies one order, across crashes and restarts of the caller.
-func ExampleWithIdempotencyKey() {
-	api := faulttest.New(nil, faulttest.Status(http.StatusCreated))
-	defer api.Close()
-
-	ctx := resilienthttp.WithIdempotencyKey(context.Background(), "comp1:invoice:001")
-	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, api.URL, strings.NewReader("{}"))
-	resp, err := resilienthttp.NewClient().Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = resp.Body.Close()
-	fmt.Println(api.Requests()[0].Method, api.Requests()[0].Key)
-	// Output: POST comp1:invoice:001
-}
-
-// One call can have its own policy.
-func ExampleWithPolicy() {
-	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
-	defer api.Close()
-
-	ctx := resilienthttp.WithPolicy(context.Background(), resilienthttp.Policy{
-		MaxAttempts: 2,
-		Backoff:     resilienthttp.Constant(time.Millisecond),
-	})
-	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, nil)
-	resp, err := resilienthttp.NewClient().Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = resp.Body.Close()
-	last := resilienthttp.Attempts(resp)[1]
-	fmt.Println(resp.StatusCode, api.Total(), last.Verdict, last.StopReason)
-	// Output: 500 2 transient no retries left
-}
-
 // The error code in the body decides: a retry cannot succeed after this quota. The caller still
 // reads the whole body.
 func ExamplePolicy_classifyBody() {
@@ -179,29 +141,6 @@ func ExampleLogTrace() {
 	// msg="call done" http.request.method=GET attempts=1 http.response.status_code=418
 }
 
-// Handler gives the handler the caller's deadline. A Transport that is called with the request's
-// context sends the remaining time.
-func ExampleDeadlineHandler() {
-	handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		deadline, _ := r.Context().Deadline()
-		_, _ = fmt.Fprint(w, time.Until(deadline).Round(10*time.Second))
-	}), Max: time.Minute}
-	api := httptest.NewServer(handler)
-	defer api.Close()
-
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, nil)
-	resp, err := resilienthttp.NewClient().Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(os.Stdout, resp.Body)
-	// Output: 10s
-}
-
 // The fixed limit of one request a minute rejects the second call. The error has the time for
 // another call.
 func ExampleError_notBefore() {
@@ -282,7 +221,7 @@ func ExampleTransport_Validate() {
 }
 
 // WithPolicy replaces the whole policy of a call: change a copy of the Transport's.
-func ExampleWithPolicy_copy() {
+func ExampleWithPolicy() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
 	defer api.Close()
 
@@ -726,7 +665,7 @@ func ExampleIdempotency_header() {
 
 // The caller's own key makes two calls one operation: here the caller repeats the call after
 // its process was restarted, and the server executes it once.
-func ExampleIdempotency_ownKey() {
+func ExampleWithIdempotencyKey() {
 	charges := &faulttest.Idempotent{}
 	api := faulttest.New(nil, charges)
 	defer api.Close()
@@ -734,19 +673,20 @@ func ExampleIdempotency_ownKey() {
 	for range 2 { // before and after a restart
 		client := resilienthttp.NewClient()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
 		ctx = resilienthttp.WithIdempotencyKey(ctx, "comp1:invoice:001")
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, api.URL, strings.NewReader(`{"amount":100}`))
 		if err != nil {
 			fmt.Println(err)
+			return
 		}
 		resp, err := client.Do(req)
 		if err != nil {
 			fmt.Println(err)
-		} else {
-			_ = resp.Body.Close()
-			fmt.Println(resp.StatusCode)
+			return
 		}
-		cancel()
+		_ = resp.Body.Close()
+		fmt.Println(resp.StatusCode)
 	}
 	fmt.Println("charges:", len(charges.Executions()))
 	// Output:
@@ -756,7 +696,7 @@ func ExampleIdempotency_ownKey() {
 }
 
 // Each request of the call sends the deadline of its context. DeadlineHandler gives it to the server.
-func ExampleDeadlineHandler_server() {
+func ExampleDeadlineHandler() {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()
 		fmt.Println("received", r.Header.Get("X-Request-Timeout-Ms") != "", time.Until(deadline).Round(10*time.Second))
