@@ -94,11 +94,8 @@ func TestDeadlineIsSent(t *testing.T) {
 		{name: "a huge one", attempt: -1, call: math.MaxInt64, deadline: "2292-04-10T23:47:16.854Z", timeout: "9223372036854"},
 	} {
 		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
-			var got http.Header
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				got = req.Header.Clone()
-				return response(req, 200, "body"), nil
-			}), 1)
+			base := script(status(200))
+			transport := bareTransport(base, 1)
 			transport.Policy.AttemptTimeout = row.attempt
 			transport.DeadlineHeader = row.config
 			ctx := withDeadline(t, row.call)
@@ -109,7 +106,7 @@ func TestDeadlineIsSent(t *testing.T) {
 			before := req.Header.Clone()
 			tripped(t, transport, req)
 			require.Equal(t, before, req.Header, "§4.2")
-			field := deadlineField
+			got, field := base.sent[0].Header, deadlineField
 			if row.config.Name != "" {
 				field = http.CanonicalHeaderKey(row.config.Name)
 				require.NotContains(t, got, deadlineField)
@@ -131,45 +128,33 @@ func TestDeadlineIsSent(t *testing.T) {
 		{"the default, written out", "x-request-timeout-ms", timeoutField, "5000"},
 	} {
 		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
-			var got http.Header
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				got = req.Header.Clone()
-				return response(req, 200, "body"), nil
-			}), 1)
+			base := script(status(200))
+			transport := bareTransport(base, 1)
 			transport.DeadlineHeader.Relative = row.relative
-			ctx := withDeadline(t, 5*time.Second)
-			req := newCall(ctx, t, http.MethodGet, "")
+			req := newCall(withDeadline(t, 5*time.Second), t, http.MethodGet, "")
 			req.Header = http.Header{ // a proxy's copy of what it received, also in lower case: net/http sends such names unchanged
 				timeoutField: {"99999"}, strings.ToLower(timeoutField): {"99999"}, row.field: {"77"}, strings.ToLower(row.field): {"77"},
 				strings.ToLower(deadlineField): {"1999-12-31T00:00:00Z"},
 			}
 			tripped(t, transport, req)
-			require.Equal(t, http.Header{deadlineField: {"2000-01-01T00:00:05.000Z"}, row.field: {row.value}}, got)
+			require.Equal(t, http.Header{deadlineField: {"2000-01-01T00:00:05.000Z"}, row.field: {row.value}}, base.sent[0].Header)
 		})
 	}
 	bubble.Run(t, "§4.19 http.Client.Timeout", func(t *testing.T) {
-		var got http.Header
-		client := &http.Client{Timeout: 5 * time.Second, Transport: bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			got = req.Header.Clone()
-			return response(req, 200, "body"), nil
-		}), 1)}
-		resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
+		base := script(status(200))
+		resp, err := (&http.Client{Timeout: 5 * time.Second, Transport: bareTransport(base, 1)}).Do(newCall(t.Context(), t, http.MethodGet, ""))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "2000-01-01T00:00:05.000Z", got.Get(deadlineField))
-		require.Equal(t, "5000", got.Get(timeoutField))
+		require.Equal(t, "2000-01-01T00:00:05.000Z", base.sent[0].Header.Get(deadlineField))
+		require.Equal(t, "5000", base.sent[0].Header.Get(timeoutField))
 	})
 	t.Run("§4.19 UTC, wherever the caller is", func(t *testing.T) {
-		var got string
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			got = req.Header.Get(deadlineField)
-			return response(req, 200, "body"), nil
-		}), 1)
+		base := script(status(200))
 		deadline := time.Now().Add(10 * time.Second).In(time.FixedZone("far", 5*3600+1800))
 		ctx, cancel := context.WithDeadline(t.Context(), deadline)
 		defer cancel()
-		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-		at, err := time.Parse(deadlineForm, got)
+		tripped(t, bareTransport(base, 1), newCall(ctx, t, http.MethodGet, ""))
+		at, err := time.Parse(deadlineForm, base.sent[0].Header.Get(deadlineField))
 		require.NoError(t, err)
 		require.WithinDuration(t, deadline, at, 2*time.Millisecond)
 		require.False(t, at.After(deadline))
@@ -190,19 +175,14 @@ func TestDeadlineIsSent(t *testing.T) {
 	})
 	bubble.Run(t, "§4.19 nothing left after the margin", func(t *testing.T) {
 		for _, margin := range []time.Duration{time.Second, time.Second - time.Microsecond, math.MaxInt64} {
-			sent := false
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				sent = true
-				return response(req, 200, "body"), nil
-			}), 3)
+			base := script(status(200))
+			transport := bareTransport(base, 3)
 			transport.DeadlineHeader.Margin = margin
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
-			cancel()
+			resp, err := transport.RoundTrip(newCall(withDeadline(t, time.Second), t, http.MethodGet, ""))
 			require.Nil(t, resp)
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.False(t, sent)
+			require.Empty(t, base.sent)
 		}
 	})
 	t.Run("a header that cannot be one", func(t *testing.T) {
@@ -405,15 +385,11 @@ func TestRetryOwner(t *testing.T) {
 		{"empty", []string{""}, resilienthttp.DeadlineHandler{}, 3, ""},
 	} {
 		t.Run("§4.20 "+row.name, func(t *testing.T) {
-			var recorded []string
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				recorded = append(recorded, req.Header.Get(ownerField))
-				return response(req, 500, "body"), nil
-			}), 3)
+			base := script(status(500))
 			var stop error
 			handler := row.config
 			handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				attempts := tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
+				attempts := tripped(t, bareTransport(base, 3), newCall(r.Context(), t, http.MethodGet, ""))
 				stop = attempts[len(attempts)-1].StopReason
 			})
 			req := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -421,9 +397,9 @@ func TestRetryOwner(t *testing.T) {
 				req.Header[ownerField] = row.value
 			}
 			handler.ServeHTTP(httptest.NewRecorder(), req)
-			require.Len(t, recorded, row.calls)
-			for _, owner := range recorded {
-				require.Equal(t, row.tells, owner)
+			require.Len(t, base.sent, row.calls)
+			for _, sent := range base.sent {
+				require.Equal(t, row.tells, sent.Header.Get(ownerField))
 			}
 			if row.calls == 1 {
 				require.Equal(t, resilienthttp.ErrSingleAttempt, stop)
@@ -431,30 +407,22 @@ func TestRetryOwner(t *testing.T) {
 		})
 	}
 	t.Run("§4.20 OwnsRetries is sent with each attempt, and retries", func(t *testing.T) {
-		var recorded []string
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			recorded = append(recorded, req.Header.Get(ownerField))
-			return response(req, 500, "body"), nil
-		}), 3)
-		transport.OwnsRetries = true
-		req := newCall(t.Context(), t, http.MethodGet, "")
-		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
-		require.Empty(t, req.Header, "§4.2")
-		recorded = nil
-		req.Header = nil
-		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
-		require.Nil(t, req.Header)
+		for _, header := range []http.Header{{}, nil} {
+			base := script(status(500))
+			transport := bareTransport(base, 3)
+			transport.OwnsRetries = true
+			req := newCall(t.Context(), t, http.MethodGet, "")
+			req.Header = header
+			tripped(t, transport, req)
+			require.Equal(t, []string{"caller", "caller", "caller"}, base.keys(ownerField))
+			require.Equal(t, header, req.Header, "§4.2")
+			require.Empty(t, req.Header)
+		}
 	})
 	t.Run("WithSingleAttempt sends no ownership", func(t *testing.T) {
-		var recorded []string
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			recorded = append(recorded, req.Header.Get(ownerField))
-			return response(req, 500, "body"), nil
-		}), 3)
-		tripped(t, transport, newCall(resilienthttp.WithSingleAttempt(t.Context()), t, http.MethodGet, ""))
-		require.Equal(t, []string{""}, recorded)
+		base := script(status(500))
+		tripped(t, bareTransport(base, 3), newCall(resilienthttp.WithSingleAttempt(t.Context()), t, http.MethodGet, ""))
+		require.Equal(t, []string{"<none>"}, base.keys(ownerField))
 	})
 }
 
@@ -555,40 +523,28 @@ func TestThreeTiers(t *testing.T) {
 
 // §4.20: only the outer Transport retries, in every way to reach the inner one.
 func TestTransportInsideTransport(t *testing.T) {
-	failing := func() (base puppet, count *int) {
-		count = new(int)
-		return func(req *http.Request) (*http.Response, error) {
-			*count++
-			return response(req, 500, "body"), nil
-		}, count
-	}
-	t.Run("§4.20 as Base", func(t *testing.T) {
-		base, count := failing()
+	t.Run("§4.20 as Base: one key, and the inner ones add none", func(t *testing.T) {
+		base := script(status(500))
 		tripped(t, bareTransport(bareTransport(bareTransport(base, 5), 4), 3), newCall(t.Context(), t, http.MethodPost, "body"))
-		require.Equal(t, 3, *count)
+		require.Len(t, base.keys(), 3)
+		require.Equal(t, base.keys()[0], base.keys()[2])
+		require.Len(t, base.keys()[0], 36)
 	})
 	t.Run("§4.20 its policy is the outer call's", func(t *testing.T) {
-		base, count := failing()
+		base := script(status(500))
 		ctx := resilienthttp.WithPolicy(t.Context(), resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce})
 		tripped(t, bareTransport(bareTransport(base, 5), 3), newCall(ctx, t, http.MethodPost, "body"))
-		require.Equal(t, 2, *count)
+		require.Len(t, base.sent, 2)
 	})
 	t.Run("§4.20 a policy set in between does not bring retries back", func(t *testing.T) {
-		base, count := failing()
+		base := script(status(500))
 		inner := bareTransport(base, 5)
 		outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			ctx := resilienthttp.WithPolicy(req.Context(), resilienthttp.Policy{MaxAttempts: 7, Backoff: atOnce})
 			return inner.RoundTrip(req.WithContext(ctx))
 		}), 3)
 		tripped(t, outer, newCall(t.Context(), t, http.MethodPut, "body"))
-		require.Equal(t, 3, *count)
-	})
-	t.Run("§4.20 one key, and the inner one adds none", func(t *testing.T) {
-		ledger := script(status(500))
-		tripped(t, bareTransport(bareTransport(ledger, 5), 3), newCall(t.Context(), t, http.MethodPost, "body"))
-		require.Len(t, ledger.keys(), 3)
-		require.Equal(t, ledger.keys()[0], ledger.keys()[2])
-		require.Len(t, ledger.keys()[0], 36)
+		require.Len(t, base.sent, 3)
 	})
 	bubble.Run(t, "§4.20 a token fetched with the attempt's context", func(t *testing.T) {
 		var timeouts []string
