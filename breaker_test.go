@@ -243,13 +243,6 @@ func TestBreakerState(t *testing.T) {
 		require.NoError(t, call())
 		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault))
 	})
-	for want, s := range map[string]resilienthttp.BreakerState{
-		"closed": resilienthttp.StateClosed, "half-open": resilienthttp.StateHalfOpen, "open": resilienthttp.StateOpen,
-		"BreakerState(7)": 7, "BreakerState(-1)": -1,
-	} {
-		require.Equal(t, want, s.String())
-	}
-	require.Equal(t, resilienthttp.StateClosed, resilienthttp.BreakerState(0), "the zero state")
 }
 
 func TestBreakerFieldsAreReadAtFirstUse(t *testing.T) {

@@ -155,19 +155,6 @@ func TestBudget_defaultsWrittenOut(t *testing.T) {
 	}
 }
 
-// §4.16: 50 calls that all fail at once have 5 + 50/10 tokens, and each retry takes a half.
-func TestBudget_callsThatAllFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failing, call := switchedCalls(t, nil)
-		failing.Store(true)
-		retries := 0
-		for range 50 {
-			retries += call()
-		}
-		require.Equal(t, 20, retries)
-	})
-}
-
 // §4.16: a retry that succeeds returns its token and adds two. The bucket is then full.
 func TestBudget_successfulRetriesAreFree(t *testing.T) {
 	for _, tt := range []struct {

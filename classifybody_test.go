@@ -63,6 +63,7 @@ func TestClassifyBody(t *testing.T) {
 		{"the table's", 400, `{}`, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
 		{"no verdict", 503, "not a verdict", "GET", false, nil, 4, resilienthttp.VerdictTransient},
 		{"overruled by Classify", 429, quota, "GET", false, toTransient, 4, resilienthttp.VerdictTransient},
+		{"V1: Classify makes no POST repeatable either", 404, `{}`, "POST", true, toTransient, 1, resilienthttp.VerdictTransient},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			api := faulttest.NewInMemory(t, faulttest.Reply{Status: row.status, Body: row.body})

@@ -244,11 +244,8 @@ func TestInvalidKeys(t *testing.T) {
 	} {
 		for _, source := range []string{"context", "NewKey"} {
 			t.Run("§4.8 "+row.name+", "+source, func(t *testing.T) {
-				sent := 0
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					sent++
-					return response(req, http.StatusOK, "body"), nil
-				}), 3)
+				base := script(status(http.StatusOK))
+				transport := bareTransport(base, 3)
 				done := 0
 				transport.Trace = &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { done++ }}
 				ctx := t.Context()
@@ -264,7 +261,7 @@ func TestInvalidKeys(t *testing.T) {
 				var e *resilienthttp.Error
 				require.ErrorAs(t, err, &e)
 				require.Empty(t, e.Attempts)
-				require.Zero(t, sent, "nothing sent")
+				require.Empty(t, base.sent, "nothing sent")
 				require.Zero(t, done)
 				body.requireClosedOnce(t, 1) // §4.2
 				require.ErrorContains(t, err, "idempotency key")
@@ -474,21 +471,14 @@ func TestKeyOverTLSRedirects(t *testing.T) {
 	for location, same := range map[string]bool{
 		"https://api.test:443/b": true, "https://api.test:80/b": false, "http://api.test:443/b": false, "ftp://api.test/b": false,
 	} {
-		var keys []string
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			keys = append(keys, req.Header.Get("Idempotency-Key"))
-			if req.URL.Path == "/" {
-				return response(req, 308, "body", "Location", location), nil
-			}
-			return response(req, 200, "body"), nil
-		}), 1)
+		base := script(status(308, "Location", location), status(200))
 		req := newCall(t.Context(), t, http.MethodPost, "charge")
 		req.URL.Scheme = "https"
-		resp, err := (&http.Client{Transport: transport}).Do(req)
+		resp, err := (&http.Client{Transport: bareTransport(base, 1)}).Do(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		require.Len(t, keys, 2)
-		require.Equal(t, same, keys[0] == keys[1], location)
+		require.Len(t, base.keys(), 2)
+		require.Equal(t, same, base.keys()[0] == base.keys()[1], location)
 	}
 }
 

@@ -48,14 +48,7 @@ func TestPriorityIsSent(t *testing.T) {
 		{name: "and goes out without a context's", header: http.Header{priorityField: {"gold"}}, want: []string{"gold"}},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			var got [][]string
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				got = append(got, req.Header[priorityField])
-				if len(got) == 1 {
-					return response(req, http.StatusInternalServerError, "body"), nil
-				}
-				return response(req, http.StatusOK, "body"), nil
-			}), 2)
+			base := script(status(http.StatusInternalServerError), status(http.StatusOK))
 			ctx := t.Context()
 			if row.decorate != nil {
 				ctx = row.decorate(ctx)
@@ -65,8 +58,11 @@ func TestPriorityIsSent(t *testing.T) {
 				req.Header = row.header
 			}
 			before := stateOf(req)
-			tripped(t, transport, req)
-			require.Equal(t, [][]string{row.want, row.want}, got, "each attempt")
+			tripped(t, bareTransport(base, 2), req)
+			require.Len(t, base.sent, 2)
+			for _, sent := range base.sent {
+				require.Equal(t, row.want, sent.Header[priorityField], "each attempt")
+			}
 			before.requireUnchanged(t)
 		})
 	}
@@ -112,31 +108,20 @@ func TestPriorityIsReceived(t *testing.T) {
 // The other options of the context are kept, in any order.
 func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var sent http.Header
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			sent = req.Header.Clone()
-			return response(req, http.StatusOK, "body"), nil
-		}), 3)
+		base := script(status(http.StatusOK))
 		handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
+			tripped(t, bareTransport(base, 3), newCall(r.Context(), t, http.MethodGet, ""))
 		}), TrustPriority: true}
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 		req.Header.Set(priorityField, "batch")
 		req.Header.Set(ownerField, "caller")
 		req.Header.Set(timeoutField, "1500")
 		handler.ServeHTTP(httptest.NewRecorder(), req)
+		sent := base.sent[0].Header
 		require.Equal(t, "batch", sent.Get(priorityField))
 		require.Equal(t, "caller", sent.Get(ownerField))
 		require.Equal(t, "1500", sent.Get(timeoutField))
 	})
-}
-
-func TestPriorityString(t *testing.T) {
-	for p, want := range map[resilienthttp.Priority]string{
-		resilienthttp.PriorityBatch: "batch", resilienthttp.PriorityDefault: "default", resilienthttp.PriorityCritical: "critical", 9: "Priority(9)",
-	} {
-		require.Equal(t, want, p.String())
-	}
 }
 
 // Each priority has its own circuit, in behavior and in State.
