@@ -673,20 +673,19 @@ func ExampleWithIdempotencyKey() {
 	for range 2 { // before and after a restart
 		client := resilienthttp.NewClient()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
 		ctx = resilienthttp.WithIdempotencyKey(ctx, "comp1:invoice:001")
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, api.URL, strings.NewReader(`{"amount":100}`))
 		if err != nil {
 			fmt.Println(err)
-			return
 		}
 		resp, err := client.Do(req)
 		if err != nil {
 			fmt.Println(err)
-			return
+		} else {
+			_ = resp.Body.Close()
+			fmt.Println(resp.StatusCode)
 		}
-		_ = resp.Body.Close()
-		fmt.Println(resp.StatusCode)
+		cancel()
 	}
 	fmt.Println("charges:", len(charges.Executions()))
 	// Output:
