@@ -229,6 +229,7 @@ func TestClientTimeout_errorText(t *testing.T) {
 			_, err := client.Get("http://api.test/")
 			require.ErrorContains(t, err, "Client.Timeout exceeded while awaiting headers")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
+			requireTimeout(t, err)
 			require.ErrorIs(t, ended, resilienthttp.ErrDeadline)
 			require.NotErrorIs(t, ended, context.Canceled)
 			require.Equal(t, time.Second, time.Since(start))
@@ -238,13 +239,14 @@ func TestClientTimeout_errorText(t *testing.T) {
 		for range 50 {
 			synctest.Test(t, func(t *testing.T) {
 				client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(func(r *http.Request) (*http.Response, error) {
-					resp := response(r, 200, "")
-					resp.Body = untilDone{r.Context()}
-					return resp, nil
+					return withBody(200, untilDone{r.Context()})(r)
 				})}}
 				resp, err := client.Get("http://api.test/")
 				require.NoError(t, err)
+				start := time.Now()
 				_, err = io.ReadAll(resp.Body)
+				require.Equal(t, time.Second, time.Since(start))
+				requireTimeout(t, err)
 				require.ErrorContains(t, err, "Client.Timeout or context cancellation while reading body")
 				require.NoError(t, resp.Body.Close())
 			})

@@ -233,44 +233,6 @@ func TestAttack_releaseWithoutBaseline(t *testing.T) {
 	})
 }
 
-// 6. A circuit that no call has used since an outage rejects a burst of calls at once: "the server has failed for 1h".
-func TestAttack_idleCircuitRejects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			if at := time.Since(begun); at >= 10*time.Second && at < 13*time.Second {
-				return refused(r)
-			}
-			return after(10*time.Millisecond, status(200))(r)
-		})}
-		var calls sync.WaitGroup
-		one := func(d time.Duration, lost *atomic.Int64) {
-			calls.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), d)
-				defer cancel()
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				if err != nil {
-					lost.Add(1)
-					return
-				}
-				_ = resp.Body.Close()
-			})
-		}
-		var before, lost atomic.Int64
-		for time.Since(begun) < 12*time.Second { // the job ends in the outage of three seconds
-			one(500*time.Millisecond, &before)
-			time.Sleep(50 * time.Millisecond)
-		}
-		calls.Wait()
-		time.Sleep(time.Hour)
-		for range 100 {
-			one(10*time.Second, &lost)
-		}
-		calls.Wait()
-		require.Zero(t, lost.Load(), "of 100 calls an hour later")
-	})
-}
-
 // 7. A held retry that the rate limit rejects loses the last response, although its body was kept.
 func TestAttack_rateLimitAfterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

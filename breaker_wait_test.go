@@ -319,6 +319,8 @@ func TestBreakerWait_priorities(t *testing.T) {
 	for _, p := range priorities {
 		bubble.Run(t, p.String()+" waits: the others do not", func(t *testing.T) {
 			tr := &resilienthttp.Transport{Breaker: fragile(4 * time.Second), Base: failsAt(status(503), status(200))}
+			var changes []resilienthttp.BreakerChange
+			tr.Breaker.OnChange = func(c resilienthttp.BreakerChange) { changes = append(changes, c) }
 			once(t, tr, "/fails", prioritized(p))
 			var calls sync.WaitGroup
 			defer calls.Wait()
@@ -345,9 +347,14 @@ func TestBreakerWait_priorities(t *testing.T) {
 			require.Zero(t, time.Since(begun))
 			require.Len(t, tr.State().Scopes, 3)
 			for _, s := range tr.State().Scopes {
+				require.Equal(t, "api.test", s.Scope)
 				require.Equal(t, s.Priority == p, s.Breaker.Waiting == 1, s.Priority)
 				require.Equal(t, s.Priority == p, s.Breaker.State == resilienthttp.StateOpen, s.Priority)
+				require.Equal(t, s.Breaker.State, tr.Breaker.State(s.Scope, s.Priority))
 			}
+			require.Len(t, changes, 1)
+			require.Equal(t, "api.test", changes[0].Scope)
+			require.Equal(t, p, changes[0].Priority)
 		})
 	}
 }

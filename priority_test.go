@@ -124,45 +124,6 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 	})
 }
 
-// Each priority has its own circuit, in behavior and in State.
-func TestEachPriorityHasItsCircuit(t *testing.T) {
-	const s = time.Second
-	for _, failing := range priorities {
-		bubble.Run(t, failing.String(), func(t *testing.T) {
-			var changes []resilienthttp.BreakerChange
-			breaker := nervous(4 * s)
-			breaker.OnChange = func(c resilienthttp.BreakerChange) { changes = append(changes, c) }
-			transport := bareTransport(refusingPriority(failing, http.StatusServiceUnavailable), -1)
-			transport.Breaker = breaker
-			states := func() map[resilienthttp.Priority]resilienthttp.BreakerState {
-				all := map[resilienthttp.Priority]resilienthttp.BreakerState{}
-				for _, recorded := range transport.State().Scopes {
-					require.Equal(t, "api.test", recorded.Scope)
-					all[recorded.Priority] = recorded.Breaker.State
-					require.Equal(t, recorded.Breaker.State, breaker.State(recorded.Scope, recorded.Priority))
-				}
-				return all
-			}
-			for _, p := range priorities {
-				require.Len(t, tripped(t, transport, of(t, p)), 1)
-			}
-			for _, p := range priorities {
-				want := 1
-				if p == failing {
-					want = 0 // rejected
-				}
-				require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
-			}
-			want := map[resilienthttp.Priority]resilienthttp.BreakerState{resilienthttp.PriorityBatch: 0, resilienthttp.PriorityDefault: 0, resilienthttp.PriorityCritical: 0}
-			want[failing] = resilienthttp.StateOpen
-			require.Equal(t, want, states())
-			require.Len(t, changes, 1)
-			require.Equal(t, "api.test", changes[0].Scope)
-			require.Equal(t, failing, changes[0].Priority)
-		})
-	}
-}
-
 var priorities = []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
 
 // refusingPriority responds to calls of one priority with the status, and to others with 200.

@@ -221,48 +221,36 @@ func TestRateLimitRoundedDown(t *testing.T) {
 	})
 }
 
-// A doubled wait beyond the deadline is not begun, and the caller gets the 429.
-func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(status(http.StatusTooManyRequests, "Retry-After", "1", "RateLimit-Remaining", "0"))
-		policy := every(0)
-		policy.MaxAttempts = 4
-		tr := &resilienthttp.Transport{Base: base, Policy: policy}
-		resp := roundTrip(t, tr, get(t)) // rejections: the wait after the fourth is 8 s
-		_ = readAll(t, resp)
-		time.Sleep(10 * time.Second)
+// A doubled wait beyond the deadline, or beyond MaxRetryAfter, is not begun, and the caller gets the 429.
+func TestRateLimit_doubledWait(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		asks     string // the wait of the server, which doubles with each rejection
+		policy   resilienthttp.Policy
+		deadline time.Duration // of the second call
+		stop     error
+	}{
+		{"beyond the deadline: 16 s", "1", resilienthttp.Policy{MaxAttempts: 4, Backoff: atOnce}, 4 * time.Second, resilienthttp.ErrDeadline},
+		{"beyond MaxRetryAfter: 16 s", "2", resilienthttp.Policy{MaxRetryAfter: 3 * time.Second, Backoff: atOnce}, 0, resilienthttp.ErrRetryAfter},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(status(http.StatusTooManyRequests, "Retry-After", row.asks, "RateLimit-Remaining", "0"))
+			tr := &resilienthttp.Transport{Base: base, Policy: row.policy}
+			readAll(t, roundTrip(t, tr, get(t))) // four rejections: the wait after the last is 8 s
+			time.Sleep(10 * time.Second)
 
-		ctx := withDeadline(t, 4*time.Second) // and the fifth is 16 s
-		begun := time.Now()
-		resp = roundTrip(t, tr, get(t).WithContext(ctx))
-		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-		last := lastOf(t, resp)
-		require.ErrorIs(t, last.StopReason, resilienthttp.ErrDeadline)
-		require.Equal(t, time.Second, last.RetryWait, "the wait of the server")
-		_ = readAll(t, resp)
-		require.Zero(t, time.Since(begun))
-		base.requireBalance(t)
-	})
-}
-
-// A wait is not begun if the scope is blocked for longer than MaxRetryAfter.
-func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(status(http.StatusTooManyRequests, "Retry-After", "2", "RateLimit-Remaining", "0"))
-		policy := every(0)
-		policy.MaxRetryAfter = 3 * time.Second
-		tr := &resilienthttp.Transport{Base: base, Policy: policy}
-		resp := roundTrip(t, tr, get(t)) // four denials
-		_ = readAll(t, resp)
-		time.Sleep(10 * time.Second)
-
-		begun := time.Now()
-		resp = roundTrip(t, tr, get(t)) // the fifth blocks the scope for sixteen seconds
-		require.ErrorIs(t, lastOf(t, resp).StopReason, resilienthttp.ErrRetryAfter)
-		_ = readAll(t, resp)
-		require.Zero(t, time.Since(begun))
-		base.requireBalance(t)
-	})
+			begun := time.Now()
+			resp := roundTrip(t, tr, get(t).WithContext(withDeadline(t, row.deadline)))
+			require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+			require.ErrorIs(t, lastOf(t, resp).StopReason, row.stop)
+			if row.deadline > 0 {
+				require.Equal(t, time.Second, lastOf(t, resp).RetryWait, "the wait of the server")
+			}
+			readAll(t, resp)
+			require.Zero(t, time.Since(begun))
+			base.requireBalance(t)
+		})
+	}
 }
 
 // §4.17: the remaining count of a rejection is not a limit. A server that sends one such

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -235,9 +234,9 @@ func TestCancelInBackoff(t *testing.T) {
 	}
 }
 
-// §4.7, §4.12, §4.13: http.Client.Timeout is a deadline.
+// §4.12, §4.13: no wait that would pass http.Client.Timeout is begun. TestClientTimeout_errorText has what it ends.
 func TestClientTimeout(t *testing.T) {
-	bubble.Run(t, "no wait that would pass it is begun", func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503))
 		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
 		start := time.Now()
@@ -247,27 +246,6 @@ func TestClientTimeout(t *testing.T) {
 		require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).StopReason)
 		require.Equal(t, "status 503", readAll(t, resp))
 		require.Len(t, base.calls(), 2)
-	})
-	bubble.Run(t, "it ends an attempt", func(t *testing.T) {
-		base := script(status(503), hanging)
-		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
-		start := time.Now()
-		_, err := client.Do(get(t))
-		require.Equal(t, 5*time.Second, time.Since(start))
-		requireTimeout(t, err)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		base.requireBalance(t)
-	})
-	bubble.Run(t, "it ends the reading of the body", func(t *testing.T) {
-		s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
-		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: s.Transport()}}
-		resp, err := client.Get(s.URL)
-		require.NoError(t, err)
-		start := time.Now()
-		_, err = io.ReadAll(resp.Body)
-		require.Equal(t, 5*time.Second, time.Since(start))
-		requireTimeout(t, err)
-		require.NoError(t, resp.Body.Close())
 	})
 }
 
@@ -367,35 +345,6 @@ func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 		if resp, err := other.RoundTrip(get(tb)); err == nil {
 			_ = resp.Body.Close()
 		}
-	}
-}
-
-// The call ends with an *Error that has the attempts and NotBefore.
-func TestBreakerOpensDuringTheWait(t *testing.T) {
-	for name, first := range map[string]step{"after a status": status(408), "after an error": failing(errReset)} {
-		bubble.Run(t, name, func(t *testing.T) {
-			var opened time.Time
-			breaker := &resilienthttp.Breaker{
-				FailureRatio: 0.6, MinRequests: 2, Probes: 1, Cooldown: time.Hour, MaxCooldown: time.Hour, Window: time.Hour,
-				OnChange: func(c resilienthttp.BreakerChange) { opened = c.At },
-			}
-			base := script(first, status(200))
-			tr := &resilienthttp.Transport{Base: base, Policy: every(10 * time.Second), Breaker: breaker}
-			time.AfterFunc(5*time.Second, func() { openBreaker(t, tr) })
-			start := time.Now()
-			_, err := tr.RoundTrip(get(t))
-			require.Equal(t, 10*time.Second, time.Since(start))
-			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-			e := asError(t, err)
-			require.Equal(t, resilienthttp.ErrBreakerOpen, e.Reason)
-			require.Len(t, e.Attempts, 1)
-			require.Equal(t, resilienthttp.ErrBreakerOpen, e.Attempts[0].StopReason)
-			synctest.Wait()
-			require.GreaterOrEqual(t, e.NotBefore.Sub(opened), time.Hour)
-			require.False(t, e.Timeout())
-			require.Len(t, base.calls(), 1)
-			base.requireBalance(t)
-		})
 	}
 }
 
