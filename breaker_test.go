@@ -210,11 +210,7 @@ func breakerCalls(tb testing.TB, breaker *resilienthttp.Breaker, trace *resilien
 	base := script(steps...)
 	return func() error {
 		transport := &resilienthttp.Transport{Base: base, Breaker: breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}, Trace: trace}
-		resp, err := transport.RoundTrip(single(get(tb)))
-		if err == nil {
-			readAll(tb, resp)
-		}
-		return err
+		return discard(transport, single(get(tb)))
 	}
 }
 
@@ -335,13 +331,7 @@ func TestFleet_outage(t *testing.T) {
 			for time.Since(begin) < quiet+outage {
 				time.Sleep(time.Duration(dice.ExpFloat64() * float64(time.Second) / clients))
 				transport := transports[dice.IntN(clients)]
-				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-					defer cancel()
-					if resp, err := transport.RoundTrip(get(t).WithContext(ctx)); err == nil {
-						_ = resp.Body.Close()
-					}
-				})
+				wg.Go(func() { _ = discard(transport, get(t).WithContext(withDeadline(t, 30*time.Second))) })
 			}
 			wg.Wait()
 			for i := range seconds {

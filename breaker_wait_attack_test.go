@@ -167,12 +167,7 @@ func TestAttack_retryAfterHerd(t *testing.T) {
 		})}
 		var calls sync.WaitGroup
 		one := func() {
-			calls.Go(func() {
-				resp, err := tr.RoundTrip(get(t))
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-			})
+			calls.Go(func() { _ = discard(tr, get(t)) })
 		}
 		for time.Since(begun) < 10*time.Second {
 			one()
@@ -370,9 +365,7 @@ func TestAttack_chaos(t *testing.T) {
 			calls.Wait()
 			time.Sleep(time.Second)
 			base.requireBalance(t)
-			for _, s := range tr.State().Scopes {
-				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
-			}
+			nothingLeft(t, tr)
 		})
 	}
 }

@@ -58,9 +58,7 @@ func TestBreakerWait_outage(t *testing.T) {
 			lost := lostCalls(t, tr, 10*time.Second, 25*time.Second, time.Second/8, 0, math.MaxInt64)
 			require.GreaterOrEqual(t, lost, row.least)
 			require.LessOrEqual(t, lost, row.most)
-			for _, s := range tr.State().Scopes {
-				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
-			}
+			nothingLeft(t, tr)
 		})
 	}
 }
@@ -87,13 +85,7 @@ func TestBreakerWait_flaps(t *testing.T) {
 			var calls sync.WaitGroup
 			for time.Since(begun) < back+4*time.Second {
 				time.Sleep(5 * time.Millisecond)
-				calls.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-					defer cancel()
-					if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
-						_ = resp.Body.Close()
-					}
-				})
+				calls.Go(func() { _ = discard(tr, get(t).WithContext(withDeadline(t, 30*time.Second))) })
 			}
 			calls.Wait()
 			require.LessOrEqual(t, slices.Max(slices.Collect(maps.Values(sent))), 300, "usual are 100")
@@ -200,9 +192,7 @@ func once(tb testing.TB, tr http.RoundTripper, path string, options ...func(cont
 	for _, option := range options {
 		req = req.WithContext(option(req.Context()))
 	}
-	if resp, err := tr.RoundTrip(req); err == nil {
-		_ = resp.Body.Close()
-	}
+	_ = discard(tr, req)
 }
 
 // held returns the number of calls that wait for a circuit.
@@ -521,9 +511,7 @@ func TestBreakerWait_ends(t *testing.T) {
 			require.Equal(t, want, held(tr))
 			require.Equal(t, want, tr.State().Scopes[0].Queued)
 			calls.Wait()
-			for _, s := range tr.State().Scopes {
-				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
-			}
+			nothingLeft(t, tr)
 			require.Len(t, base.calls(), 2, "the first call was not sent")
 			body.requireClosedOnce(t, 1)
 		})
@@ -698,9 +686,7 @@ func TestBreakerWait_crowd(t *testing.T) {
 			most := slices.Max(slices.Collect(maps.Values(perSecond)))
 			require.LessOrEqual(t, float64(most), 3*float64(row.calls)/last.Seconds())
 			require.GreaterOrEqual(t, float64(succeeded.Load()), row.least*float64(stayed.Load()))
-			for _, s := range tr.State().Scopes {
-				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
-			}
+			nothingLeft(t, tr)
 		})
 	}
 }
@@ -756,9 +742,7 @@ func TestBreakerWait_workersOfAServerThatHangs(t *testing.T) {
 			for range 3 {
 				workers.Go(func() {
 					for !late(40*time.Second, time.Hour) {
-						if resp, err := tr.RoundTrip(get(t)); err == nil {
-							_ = resp.Body.Close()
-						}
+						_ = discard(tr, get(t))
 						if late(30*time.Second, 40*time.Second) {
 							calls.Add(1)
 						}

@@ -105,11 +105,7 @@ func TestBudget_overloadBesideQuickAnswers(t *testing.T) {
 					path = "/slow"
 				}
 				calls.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-					defer cancel()
-					if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)); err == nil {
-						_ = resp.Body.Close()
-					}
+					_ = discard(tr, newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(withDeadline(t, 5*time.Second)))
 				})
 				time.Sleep(time.Second / 400)
 			}
@@ -169,10 +165,7 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 			go func() {
 				defer close(done)
 				defer func() { _ = recover() }()
-				resp, err := tr.RoundTrip(firstCall)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
+				_ = discard(tr, firstCall)
 			}()
 			time.Sleep(s / 5)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*s)
@@ -223,11 +216,7 @@ func TestBudget_heldAfterATimeout(t *testing.T) {
 			away.Store(true)
 			for range 40 {
 				time.Sleep(10 * time.Millisecond)
-				calls.Go(func() {
-					if resp, err := tr.RoundTrip(other); err == nil {
-						_ = resp.Body.Close()
-					}
-				})
+				calls.Go(func() { _ = discard(tr, other) })
 			}
 		})
 		time.AfterFunc(4*time.Second, func() { away.Store(false) })

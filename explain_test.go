@@ -94,10 +94,7 @@ at  event     result
 				tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) {
 					other := get(t)
 					go func() {
-						resp, err := tr.RoundTrip(other.WithContext(resilienthttp.WithSingleAttempt(other.Context())))
-						if err == nil {
-							_ = resp.Body.Close()
-						}
+						_ = discard(tr, other.WithContext(resilienthttp.WithSingleAttempt(other.Context())))
 					}()
 				}}
 			},

@@ -360,7 +360,6 @@ func tokens(n int) *resilienthttp.Budget {
 	return &resilienthttp.Budget{Ratio: 1e-9, Burst: n, Static: true}
 }
 
-// quiet is a log without output.
 // serveRaw serves each connection of a listener with f, which need not close it.
 // The listener, and what is left of the connections, ends with the test.
 func serveRaw(tb testing.TB, l net.Listener, f func(net.Conn)) {
@@ -476,6 +475,23 @@ func roundTrip(tb testing.TB, rt http.RoundTripper, req *http.Request) *http.Res
 	resp, err := rt.RoundTrip(req)
 	require.NoError(tb, err)
 	return resp
+}
+
+// discard makes a call, closes its response, and returns its error.
+func discard(rt http.RoundTripper, req *http.Request) error {
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// nothingLeft requires that no call is in flight or waits.
+func nothingLeft(tb testing.TB, tr *resilienthttp.Transport) {
+	tb.Helper()
+	for _, s := range tr.State().Scopes {
+		require.Zero(tb, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting, s.Scope)
+	}
 }
 
 // tripped makes the call and returns all its attempts.

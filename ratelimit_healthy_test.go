@@ -212,9 +212,7 @@ func TestHealthyServer_beside429s(t *testing.T) {
 			}
 			wg.Wait()
 			require.GreaterOrEqual(t, float64(served.Load())/float64(calls.Load()), .99)
-			for _, s := range tr.State().Scopes {
-				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
-			}
+			nothingLeft(t, tr)
 		})
 	}
 }

@@ -300,10 +300,7 @@ func TestRepeatedRequests_concurrent(t *testing.T) {
 					req.Header.Set("Idempotency-Key", strconv.Itoa(i%7))
 				}
 				for range 3 {
-					resp, err := tr.RoundTrip(req)
-					if err == nil {
-						_ = resp.Body.Close()
-					}
+					_ = discard(tr, req)
 				}
 			}
 		})

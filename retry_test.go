@@ -287,9 +287,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 			time.AfterFunc(time.Second, func() {
 				base := script(status(429, "X-Ratelimit-Limit", "10", "X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "3000"))
 				same := &resilienthttp.Transport{Base: base, RateLimit: tr.RateLimit}
-				if resp, err := same.RoundTrip(get(t)); err == nil {
-					_ = resp.Body.Close()
-				}
+				_ = discard(same, get(t))
 			})
 			_, err := tr.RoundTrip(get(t))
 			require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
@@ -342,9 +340,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 	other := &resilienthttp.Transport{Base: script(status(500)), Breaker: tr.Breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
 	for tr.Breaker.State("api.test", resilienthttp.PriorityDefault) == resilienthttp.StateClosed {
-		if resp, err := other.RoundTrip(get(tb)); err == nil {
-			_ = resp.Body.Close()
-		}
+		_ = discard(other, get(tb))
 	}
 }
 

@@ -19,11 +19,7 @@ import (
 // visit makes a call to a host.
 func visit(tb testing.TB, tr *resilienthttp.Transport, host string) error {
 	tb.Helper()
-	resp, err := tr.RoundTrip(newRequest(tb, http.MethodGet, "http://"+host, ""))
-	if err == nil {
-		readAll(tb, resp)
-	}
-	return err
+	return discard(tr, newRequest(tb, http.MethodGet, "http://"+host, ""))
 }
 
 func scopeNames(tr *resilienthttp.Transport) map[string]bool {
@@ -182,8 +178,6 @@ func TestMaxScopes_stress(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		for _, s := range tr.State().Scopes {
-			require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
-		}
+		nothingLeft(t, tr)
 	}
 }

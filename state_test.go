@@ -476,7 +476,5 @@ func TestState_concurrentCalls(t *testing.T) {
 		runtime.Gosched()
 	}
 	wg.Wait()
-	for _, s := range tr.State().Scopes {
-		require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
-	}
+	nothingLeft(t, tr)
 }

@@ -243,9 +243,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			req := c.req.Clone(resilienthttp.WithSingleAttempt(context.Background()))
 			req.Method, req.Body, req.ContentLength = "GET", nil, 0
-			if resp, err := c.tr.RoundTrip(req); err == nil {
-				_ = resp.Body.Close()
-			}
+			_ = discard(c.tr, req)
 		}, bodies: 2, is: resilienthttp.ErrBreakerOpen},
 		{name: "rejected by the fixed limit", steps: []step{status(200)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
