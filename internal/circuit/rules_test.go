@@ -23,13 +23,7 @@ func TestRulesDefaults(t *testing.T) {
 		rules Rules
 		want  Rules
 	}{
-		{"FailureRatio", Rules{FailureRatio: DefaultFailureRatio}, zero},
-		{"MinRequests", Rules{MinRequests: DefaultMinRequests}, zero},
-		{"Window", Rules{Window: DefaultWindow}, zero},
-		{"Cooldown", Rules{Cooldown: DefaultCooldown}, zero},
-		{"MaxCooldown", Rules{MaxCooldown: DefaultMaxCooldown}, zero},
-		{"Probes", Rules{Probes: DefaultProbes}, zero},
-		{"all of them", zero, zero},
+		{"all written out", zero, zero},
 		{"all set", Rules{0.5, 5, time.Minute, 2 * time.Second, time.Hour, 7, true}, Rules{0.5, 5, time.Minute, 2 * time.Second, time.Hour, 7, true}},
 		{"all negative", Rules{-1, -1, -1, -1, -1, -1, false}, Rules{-1, 1, DefaultWindow, minCooldown, minCooldown, 1, false}},
 		{"all tiny", Rules{1e-9, 1, 1, 1, 1, 1, false}, Rules{1e-9, 1, window.MinLength, tick, tick, 1, false}},
