@@ -721,8 +721,7 @@ func TestBadBases(t *testing.T) {
 	})
 	bubble.Run(t, "nil bodies, retried", func(t *testing.T) {
 		base := script(withBody(503, nil))
-		resp, err := (&http.Client{Transport: &resilienthttp.Transport{Base: base}}).Do(get(t))
-		require.NoError(t, err)
+		resp := do(t, &http.Client{Transport: &resilienthttp.Transport{Base: base}}, get(t))
 		require.Equal(t, 503, resp.StatusCode)
 		require.Empty(t, readAll(t, resp))
 		require.Len(t, base.calls(), 4)

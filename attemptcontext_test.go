@@ -111,8 +111,7 @@ func TestResponseRequest(t *testing.T) {
 
 			back.Body, err = back.GetBody()
 			require.NoError(t, err)
-			again, err := client.Do(back)
-			require.NoError(t, err)
+			again := do(t, client, back)
 			readAll(t, again)
 			require.Len(t, resilienthttp.Attempts(again), 1)
 			require.Len(t, resilienthttp.Attempts(resp), 2)
@@ -124,8 +123,7 @@ func TestResponseRequest(t *testing.T) {
 func TestResponseRequestKeepsNothing(t *testing.T) {
 	client := &http.Client{Transport: &resilienthttp.Transport{Base: roundTripper(status(200))}}
 	again := func(req *http.Request) (weak.Pointer[http.Response], *http.Request) {
-		resp, err := client.Do(req)
-		require.NoError(t, err)
+		resp := do(t, client, req)
 		readAll(t, resp)
 		return weak.Make(resilienthttp.Attempts(resp)[0].Response), resp.Request
 	}
@@ -275,8 +273,7 @@ func TestClientTimeout_inDoubt(t *testing.T) {
 	for method, want := range map[string]bool{http.MethodPost: true, http.MethodGet: false} {
 		synctest.Test(t, func(t *testing.T) {
 			client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(hanging)}}
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://api.test/", nil)
-			require.NoError(t, err)
+			req := newRequest(t, method, "http://api.test/", "")
 			resp, err := client.Do(req)
 			require.ErrorContains(t, err, "Client.Timeout")
 			require.Equal(t, want, resilienthttp.InDoubt(resp, err), method)
@@ -376,10 +373,8 @@ func TestAttemptContext_callersHooks(t *testing.T) {
 		httptrace.ContextClientTrace(r.Context()).GetConn("api.example:80")
 		return instant{}.RoundTrip(r)
 	})}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, oneURL, nil)
-	require.NoError(t, err)
-	resp, err := client.Do(req)
-	require.NoError(t, err)
+	req := newRequest(t, http.MethodGet, oneURL, "").WithContext(ctx)
+	resp := do(t, client, req)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 1, asked)
 }

@@ -342,9 +342,12 @@ func TestBreakerWait_priorities(t *testing.T) {
 				require.Equal(t, s.Priority == p, s.Breaker.State == resilienthttp.StateOpen, s.Priority)
 				require.Equal(t, s.Breaker.State, tr.Breaker.State(s.Scope, s.Priority))
 			}
-			require.Len(t, changes, 1)
-			require.Equal(t, "api.test", changes[0].Scope)
-			require.Equal(t, p, changes[0].Priority)
+			calls.Wait()
+			require.Len(t, changes, 3, "open, half-open, closed")
+			for _, change := range changes {
+				require.Equal(t, "api.test", change.Scope)
+				require.Equal(t, p, change.Priority)
+			}
 		})
 	}
 }

@@ -654,8 +654,7 @@ func TestMalformedRequests(t *testing.T) {
 		t.Run("§4.9 "+row.name, func(t *testing.T) {
 			transport := bareTransport(row.base, 2)
 			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, row.url, nil)
-			require.NoError(t, err)
+			req := newRequest(t, http.MethodGet, row.url, "")
 			attempts := tripped(t, transport, req)
 			require.Len(t, attempts, 1, "%v", attempts[0].Err)
 			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
@@ -677,8 +676,7 @@ func TestMalformedRequests(t *testing.T) {
 			memhttp.HTTP2(), memhttp.Configure(func(s *http.Server) { s.MaxHeaderBytes = 1 << 10 }))
 		transport := bareTransport(server.Transport(), 2)
 		send := func(size int) []resilienthttp.Attempt {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-			require.NoError(t, err)
+			req := newRequest(t, http.MethodGet, server.URL, "")
 			req.Header.Set("X-Large", strings.Repeat("x", size))
 			return tripped(t, transport, req)
 		}

@@ -451,9 +451,7 @@ func rotate(t *testing.T, c *resilienthttp.Connections, url string, rotations in
 						reused.Add(1)
 					}
 				}
-				req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &trace),
-					[]string{http.MethodGet, http.MethodPost}[i%2], url, strings.NewReader("body"))
-				assert.NoError(t, err)
+				req := newRequest(t, []string{http.MethodGet, http.MethodPost}[i%2], url, "body").WithContext(httptrace.WithClientTrace(t.Context(), &trace))
 				resp, err := client.Do(req)
 				if !assert.NoError(t, err) {
 					failed.Add(1)
@@ -614,8 +612,7 @@ func TestConnections_wrapper(t *testing.T) {
 		c := &resilienthttp.Connections{Transport: m.base}
 		defer c.CloseIdleConnections()
 		var conn net.Conn
-		req, err := http.NewRequestWithContext(withGotConn(t.Context(), func(got net.Conn) { conn = got }), http.MethodGet, m.url, nil)
-		require.NoError(t, err)
+		req := newRequest(t, http.MethodGet, m.url, "").WithContext(withGotConn(t.Context(), func(got net.Conn) { conn = got }))
 		resp := roundTrip(t, c, req)
 		require.NoError(t, resp.Body.Close())
 		require.ErrorIs(t, conn.(interface{ CloseWrite() error }).CloseWrite(), errors.ErrUnsupported)
@@ -830,8 +827,7 @@ func TestConnections_streamErrors(t *testing.T) {
 				}},
 			}
 			t.Cleanup(transport.CloseIdleConnections)
-			req, err := http.NewRequestWithContext(t.Context(), row.method, url, nil)
-			require.NoError(t, err)
+			req := newRequest(t, row.method, url, "")
 			resp, err := transport.RoundTrip(req)
 			require.Equal(t, row.verdict, failed, "%v", err)
 			if row.status == 0 {
@@ -855,8 +851,7 @@ func TestConnections_refusedStream(t *testing.T) {
 	base.Proxy, base.Protocols = nil, new(http.Protocols)
 	base.Protocols.SetUnencryptedHTTP2(true)
 	defer base.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	require.NoError(t, err)
+	req := newRequest(t, http.MethodGet, url, "")
 	resp := roundTrip(t, base, req)
 	_, refused := io.ReadAll(resp.Body)
 	require.Error(t, refused)
@@ -870,8 +865,7 @@ func TestConnections_refusedStream(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			next := script(failing(row.err), status(http.StatusOK))
 			transport := &resilienthttp.Transport{Base: next, Idempotency: resilienthttp.Idempotency{Disabled: true}, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(0)}}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", strings.NewReader("body"))
-			require.NoError(t, err)
+			req := newRequest(t, http.MethodPost, "http://api.test/", "body")
 			resp, err := transport.RoundTrip(req)
 			if err == nil {
 				require.NoError(t, resp.Body.Close())

@@ -142,8 +142,7 @@ func TestDeadlineIsSent(t *testing.T) {
 	}
 	bubble.Run(t, "§4.19 http.Client.Timeout", func(t *testing.T) {
 		base := script(status(200))
-		resp, err := (&http.Client{Timeout: 5 * time.Second, Transport: bareTransport(base, 1)}).Do(newCall(t.Context(), t, http.MethodGet, ""))
-		require.NoError(t, err)
+		resp := do(t, &http.Client{Timeout: 5 * time.Second, Transport: bareTransport(base, 1)}, newCall(t.Context(), t, http.MethodGet, ""))
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, "2000-01-01T00:00:05.000Z", base.sent[0].Header.Get(deadlineField))
 		require.Equal(t, "5000", base.sent[0].Header.Get(timeoutField))
@@ -320,11 +319,9 @@ func TestDeadlineIsReceived(t *testing.T) {
 			}
 		})})
 		call := func(path string) int {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-			require.NoError(t, err)
+			req := newRequest(t, http.MethodGet, server.URL+path, "")
 			req.Header.Set(timeoutField, "2000")
-			resp, err := (&http.Client{Transport: server.Transport()}).Do(req)
-			require.NoError(t, err)
+			resp := do(t, &http.Client{Transport: server.Transport()}, req)
 			require.NoError(t, resp.Body.Close())
 			return resp.StatusCode
 		}

@@ -477,6 +477,14 @@ func roundTrip(tb testing.TB, rt http.RoundTripper, req *http.Request) *http.Res
 	return resp
 }
 
+// do makes a call of a client that has a response.
+func do(tb testing.TB, client *http.Client, req *http.Request) *http.Response {
+	tb.Helper()
+	resp, err := client.Do(req)
+	require.NoError(tb, err)
+	return resp
+}
+
 // discard makes a call, closes its response, and returns its error.
 func discard(rt http.RoundTripper, req *http.Request) error {
 	resp, err := rt.RoundTrip(req)

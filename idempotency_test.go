@@ -295,8 +295,7 @@ func TestKeyForHosts(t *testing.T) {
 			transport := bareTransport(ledger, 3)
 			transport.Idempotency.Hosts = []string{"api.test", "*.more.test"}
 			ctx := resilienthttp.WithIdempotencyKey(t.Context(), row.context)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, row.url, strings.NewReader("body"))
-			require.NoError(t, err)
+			req := newRequest(t, http.MethodPost, row.url, "body").WithContext(ctx)
 			if row.header != "" {
 				req.Header.Set("Idempotency-Key", row.header)
 			}
@@ -428,8 +427,7 @@ func TestKeyOverRedirects(t *testing.T) {
 			if row.header != "" {
 				req.Header.Set("Idempotency-Key", row.header)
 			}
-			resp, err := client.Do(req)
-			require.NoError(t, err)
+			resp := do(t, client, req)
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, 200, resp.StatusCode)
 			var where []string
@@ -456,8 +454,7 @@ func TestKeyOverRedirects(t *testing.T) {
 		}}
 		srv.Start(t)
 		client := &http.Client{Transport: bareTransport(srv.Transport(), 3)}
-		resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "charge"))
-		require.NoError(t, err)
+		resp := do(t, client, newCall(t.Context(), t, http.MethodPost, "charge"))
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, 201, resp.StatusCode)
 		srv.AssertAttempts(t, 6)
@@ -474,8 +471,7 @@ func TestKeyOverTLSRedirects(t *testing.T) {
 		base := script(status(308, "Location", location), status(200))
 		req := newCall(t.Context(), t, http.MethodPost, "charge")
 		req.URL.Scheme = "https"
-		resp, err := (&http.Client{Transport: bareTransport(base, 1)}).Do(req)
-		require.NoError(t, err)
+		resp := do(t, &http.Client{Transport: bareTransport(base, 1)}, req)
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, base.keys(), 2)
 		require.Equal(t, same, base.keys()[0] == base.keys()[1], location)
@@ -516,14 +512,12 @@ func TestKeyOfAnotherResponse(t *testing.T) {
 func TestKeyOfResentRequest(t *testing.T) {
 	base := script(status(307, "Location", "/b"), status(200))
 	client := &http.Client{Transport: bareTransport(base, 1)}
-	resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "one"))
-	require.NoError(t, err)
+	resp := do(t, client, newCall(t.Context(), t, http.MethodPost, "one"))
 	readAll(t, resp)
 	for _, ctx := range []context.Context{resp.Request.Context(), t.Context()} {
 		again := resp.Request.Clone(ctx)
 		again.Body = io.NopCloser(strings.NewReader("two"))
-		resp, err := client.Do(again)
-		require.NoError(t, err)
+		resp := do(t, client, again)
 		readAll(t, resp)
 	}
 	keys := map[string]bool{}

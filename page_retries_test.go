@@ -157,8 +157,7 @@ func TestQuery_redirects(t *testing.T) {
 				}
 			}))
 			client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport()}}
-			resp, err := client.Do(newRequest(t, "QUERY", server.URL+"/", "q"))
-			require.NoError(t, err)
+			resp := do(t, client, newRequest(t, "QUERY", server.URL+"/", "q"))
 			readAll(t, resp)
 			require.Equal(t, want, got)
 		})

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,8 +104,7 @@ func TestMaxInFlight_sockets(t *testing.T) {
 			var calls sync.WaitGroup
 			for i := range callers {
 				calls.Go(func() {
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, strings.NewReader("content"))
-					assert.NoError(t, err)
+					req := newRequest(t, http.MethodPost, s.url, "content")
 					req.Header.Set("X-Caller", strconv.Itoa(i))
 					resp, err := tr.RoundTrip(req)
 					if assert.NoError(t, err) {

@@ -240,8 +240,7 @@ func TestClientTimeout(t *testing.T) {
 		base := script(status(503))
 		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
 		start := time.Now()
-		resp, err := client.Do(get(t))
-		require.NoError(t, err)
+		resp := do(t, client, get(t))
 		require.Equal(t, 3*time.Second, time.Since(start))
 		require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).StopReason)
 		require.Equal(t, "status 503", readAll(t, resp))

@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -347,8 +346,7 @@ func TestSlowAttempt_tokensForRetries(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test"+path, http.NoBody)
-				assert.NoError(t, err)
+				req := newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)
 				if resp, err := tr.RoundTrip(req); err != nil || resp.StatusCode != http.StatusOK {
 					failed[path].Add(1)
 				}

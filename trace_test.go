@@ -436,10 +436,9 @@ func TestAttempts(t *testing.T) {
 	})
 	bubble.Run(t, "http.Client with a Timeout, and after the body is closed", func(t *testing.T) {
 		client := &http.Client{Transport: bareTransport(onceThen(503), 3), Timeout: time.Minute}
-		resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
-		require.NoError(t, err)
+		resp := do(t, client, newCall(t.Context(), t, http.MethodGet, ""))
 		require.Equal(t, []int{1, 2}, numbers(resp))
-		_, err = io.ReadAll(resp.Body)
+		_, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, []int{1, 2}, numbers(resp))
@@ -455,8 +454,7 @@ func TestAttempts(t *testing.T) {
 			}
 			return response(req, 200, "body"), nil
 		}), 3)}
-		resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
-		require.NoError(t, err)
+		resp := do(t, client, newCall(t.Context(), t, http.MethodGet, ""))
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, []int{1, 2}, numbers(resp))
 		require.Equal(t, "/there", resilienthttp.Attempts(resp)[0].Request.URL.Path)
@@ -1124,10 +1122,9 @@ func TestNotBefore(t *testing.T) {
 		client := &http.Client{Transport: &resilienthttp.Transport{
 			Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.7, Burst: 1, MaxWait: -1},
 		}}
-		resp, err := client.Do(get(t))
-		require.NoError(t, err)
+		resp := do(t, client, get(t))
 		readAll(t, resp)
-		resp, err = client.Do(get(t))
+		resp, err := client.Do(get(t))
 		at := resilienthttp.NotBefore(resp, err)
 		require.Equal(t, asError(t, err).NotBefore, at)
 		_, text, recorded := strings.Cut(err.Error(), "not before ")
