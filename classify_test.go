@@ -662,7 +662,7 @@ func TestMalformedRequests(t *testing.T) {
 		})
 	}
 	bubble.Run(t, "§4.9 host header/proxy", func(t *testing.T) {
-		proxy := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.Host("proxy.test"))
+		proxy := memhttp.NewNetwork(t).Serve(t, "proxy.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		base := proxy.Transport()
 		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"})
 		req := newCall(t.Context(), t, http.MethodGet, "")
@@ -673,7 +673,7 @@ func TestMalformedRequests(t *testing.T) {
 	})
 	bubble.Run(t, "§4.9 header list too large for HTTP/2", func(t *testing.T) {
 		server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-			memhttp.HTTP2(), memhttp.Configure(func(s *http.Server) { s.MaxHeaderBytes = 1 << 10 }))
+			memhttp.HTTP2(), func(s *memhttp.Server) { s.Config.MaxHeaderBytes = 1 << 10 })
 		transport := bareTransport(server.Transport(), 2)
 		send := func(size int) []resilienthttp.Attempt {
 			req := newRequest(t, http.MethodGet, server.URL, "")

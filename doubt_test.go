@@ -53,7 +53,7 @@ func answering(t *testing.T, n *memhttp.Network, host string, answers ...string)
 				answers = answers[1:]
 			}
 			if answer == vanish {
-				n.SetDialFault(host, memhttp.Refuse)
+				_ = l.Close()
 			}
 			if answer == cut || answer == vanish {
 				return

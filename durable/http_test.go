@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,7 +116,7 @@ func TestHTTP_errors(t *testing.T) {
 		want    durable.Class
 		unsent  bool
 	}{
-		{"refused", func(*http.Request) error { return memhttp.Refuse(nil) }, nil, durable.ClassFailed, true}, //nolint:staticcheck // it looks at none
+		{"refused", func(*http.Request) error { return syscall.ECONNREFUSED }, nil, durable.ClassFailed, true},
 		{"reset", nil, func(_ http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }, durable.ClassUnknown, false},
 		{"hangs", nil, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, durable.ClassUnknown, false},
 		{"anything", func(*http.Request) error { return errors.New("anything") }, nil, durable.ClassUnknown, false},

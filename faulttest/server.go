@@ -94,15 +94,6 @@ func (s *Server) Start(tb TB) {
 	life, end := context.WithCancelCause(context.Background())
 	s.end = end
 	s.start(tb, life)
-	config := func(c *http.Server) {
-		s.conns.configure(c)
-		c.BaseContext = func(net.Listener) context.Context { return life }
-		c.ConnState = func(conn net.Conn, to http.ConnState) {
-			if to == http.StateClosed || to == http.StateHijacked {
-				s.forget(conn.RemoteAddr().String())
-			}
-		}
-	}
 	t := asTesting{tb: tb}
 	if s.Network != nil {
 		s.InMemory = true
@@ -111,30 +102,25 @@ func (s *Server) Start(tb TB) {
 		}
 	}
 	s.started = s.options()
-	script := s.Record(s.guarded(tb))
-	options := []memhttp.Option{memhttp.Configure(config)}
-	if s.HTTP2 {
-		options = append(options, memhttp.HTTP2())
+	host := cmp.Or(s.Host, "fault.test")
+	network := s.network(t, host)
+	dial := network.DialContext
+	var socket net.Listener // nil: in memory
+	if !s.InMemory {
+		socket = listen()
+		host, dial = socket.Addr().String(), new(net.Dialer).DialContext
 	}
-	dial := new(net.Dialer).DialContext
-	if s.InMemory {
-		host := cmp.Or(s.Host, "fault.test")
-		options = append(options, memhttp.Wrap(s.conns.listener))
-		if s.Network != nil {
-			if strings.EqualFold(s.Network.URL, "http://"+host) {
-				panic(fmt.Sprintf("faulttest: Server.Host: %s is the host of Server.Network already", host))
+	s.server = network.Serve(t, host, s.Record(s.guarded(tb)), func(m *memhttp.Server) {
+		m.EnableHTTP2 = s.HTTP2
+		m.Listener = s.conns.listener(cmp.Or(socket, m.Listener))
+		s.conns.configure(m.Config)
+		m.Config.BaseContext = func(net.Listener) context.Context { return life }
+		m.Config.ConnState = func(conn net.Conn, to http.ConnState) {
+			if to == http.StateClosed || to == http.StateHijacked {
+				s.forget(conn.RemoteAddr().String())
 			}
-			s.server = s.Network.server.Net.Serve(t, host, script, options...)
-		} else {
-			s.server = memhttp.NewServer(t, script, append(options, memhttp.Host(host))...)
 		}
-		dial = s.server.Net.DialContext
-	} else {
-		socket := listen()
-		options = append(options, memhttp.Host(socket.Addr().String()),
-			memhttp.Wrap(func(net.Listener) net.Listener { return s.conns.listener(socket) }))
-		s.server = memhttp.NewServer(t, script, options...)
-	}
+	})
 	s.URL, s.transport = s.server.URL, s.server.Transport()
 	s.transport.DialContext = s.dialer(dial)
 	s.client = &http.Client{Transport: s.transport}
@@ -145,6 +131,17 @@ func (s *Server) Start(tb TB) {
 		s.Close()
 		s.stop(tb)
 	})
+}
+
+// network returns the network of the server, which is new or that of another one.
+func (s *Server) network(t asTesting, host string) *memhttp.Network {
+	switch {
+	case s.Network == nil:
+		return memhttp.NewNetwork(t)
+	case strings.EqualFold(s.Network.URL, "http://"+host):
+		panic(fmt.Sprintf("faulttest: Server.Host: %s is the host of Server.Network already", host))
+	}
+	return s.Network.server.Net
 }
 
 // Client returns the server's client, always the same one. The caller may modify it before its first

@@ -131,7 +131,7 @@ func TestStreams(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			calls := 0
-			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			server := memhttp.NewNetwork(t).Serve(t, "api.anthropic.com", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				calls++
 				w.Header().Set("Content-Type", "text/event-stream")
 				chunks := row.first
@@ -143,7 +143,7 @@ func TestStreams(t *testing.T) {
 					_ = http.NewResponseController(w).Flush()
 					time.Sleep(row.pause)
 				}
-			}), memhttp.Host("api.anthropic.com"))
+			}))
 			tr := Anthropic()
 			tr.Base = server.Transport()
 			if row.off {

@@ -77,6 +77,7 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 // newBase returns the Base, and net/http's Transport below it.
 func (s *script) newBase(srv *servers) (http.RoundTripper, *http.Transport) {
 	native := srv.net.Transport()
+	native.DialContext = srv.dial
 	native.DisableKeepAlives = s.settings.noKeepAlives
 	native.Protocols = new(http.Protocols)
 	native.Protocols.SetHTTP1(!s.http2)

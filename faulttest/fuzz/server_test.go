@@ -1,12 +1,17 @@
 package fuzz_test
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +69,24 @@ type server struct {
 	host   string
 	faults []fault
 	keys   map[string]string // the state of each idempotency key: busy or done
+	away   bool              // it refuses connections; guarded by mu
+}
+
+func (s *server) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+// dial is DialContext of the network, without the servers that are away.
+func (s *servers) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	s.mu.Lock()
+	away := slices.ContainsFunc(s.each, func(srv *server) bool { return srv.away && address == srv.host+":80" })
+	s.mu.Unlock()
+	if away {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}
+	return s.net.DialContext(ctx, network, address)
 }
 
 func startServers(t *testing.T, s *script) *servers {
@@ -90,8 +113,7 @@ func (s *servers) heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, srv := range s.each {
-		srv.faults = nil
-		s.net.SetDialFault(srv.host, nil)
+		srv.faults, srv.away = nil, false
 	}
 }
 
@@ -127,8 +149,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		memhttp.Reset(memhttp.RequestConn(r))
 		panic(http.ErrAbortHandler)
 	case endDie:
-		s.net.SetDialFault(s.host, memhttp.Refuse)
-		time.AfterFunc(5*time.Second, func() { s.net.SetDialFault(s.host, nil) })
+		s.setAway(true)
+		time.AfterFunc(5*time.Second, func() { s.setAway(false) })
 		s.ResetConns()
 		panic(http.ErrAbortHandler)
 	case endClose:

@@ -27,38 +27,24 @@ type Server struct {
 	end      context.CancelFunc
 	handlers sync.WaitGroup // those that run
 
-	// Set by options.
-	host string
-	tls  bool
-	wrap func(net.Listener) net.Listener
-
 	mu     sync.Mutex // guards the end of life, and closed
 	closed bool
 }
 
-// Option is an option of a [Server].
+// Option is an option of a [Server]: a function that is called before it starts. It may also change the Config: timeouts,
+// hooks, limits. With a BaseContext of its own, Close does not end the contexts of requests; with a ConnContext,
+// [RequestConn] panics. It may replace the Listener, also by a socket, outside of a bubble.
 type Option func(*Server)
 
-// Host sets the name of a server of [NewServer]. Without it, the name is "mem.test".
-func Host(name string) Option { return func(s *Server) { s.host = name } }
-
 // HTTP2 makes the server and [Server.Transport] use HTTP/2: unencrypted with prior knowledge,
-// or over TLS with the option [TLS]. The server still supports HTTP/1.
+// or over TLS with the option [TLS].
 func HTTP2() Option { return func(s *Server) { s.EnableHTTP2 = true } }
 
 // TLS makes the server use HTTPS. Only [Server.Transport] trusts its certificate, which is httptest's and valid from
 // 1970 to 2084.
-func TLS() Option { return func(s *Server) { s.tls = true } }
+func TLS() Option { return func(s *Server) { s.TLS = new(tls.Config) } }
 
-// Configure lets f change the http.Server before it starts: timeouts, hooks, limits. With a BaseContext of f, Close
-// does not end the contexts of requests; with a ConnContext of f, [RequestConn] panics.
-func Configure(f func(*http.Server)) Option { return func(s *Server) { f(s.Config) } }
-
-// Wrap makes the server accept connections from wrap(l), where l is its listener. That may be a
-// socket, outside of a bubble: then [Host] is its address.
-func Wrap(wrap func(l net.Listener) net.Listener) Option { return func(s *Server) { s.wrap = wrap } }
-
-// NewServer starts a server on a new Network. Both are closed when tb ends. In a bubble tb must
+// NewServer starts a server on a new Network, with the name "mem.test". Both are closed when tb ends. In a bubble tb must
 // be the bubble's T (see the package documentation).
 func NewServer(tb testing.TB, h http.Handler, opts ...Option) *Server {
 	return NewNetwork(tb).Serve(tb, "mem.test", h, opts...)
@@ -66,11 +52,11 @@ func NewServer(tb testing.TB, h http.Handler, opts ...Option) *Server {
 
 // Serve starts a server like [NewServer], on n and with the name host.
 func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Option) *Server {
-	s := &Server{Net: n, tb: tb, host: host, wrap: func(l net.Listener) net.Listener { return l }}
+	s := &Server{Net: n, tb: tb, listener: n.listen(host)}
 	// Requests end with the server. net/http does not end the request of a closed
 	// connection if no goroutine reads from the connection.
 	s.life, s.end = context.WithCancel(context.Background())
-	s.Server = &httptest.Server{TLS: new(tls.Config), Config: &http.Server{
+	s.Server = &httptest.Server{Listener: s.listener, Config: &http.Server{
 		Handler:     s.counted(h),
 		ErrorLog:    log.New(tbWriter{s}, "", 0),
 		Protocols:   new(http.Protocols),
@@ -88,17 +74,10 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 	s.Config.Protocols.SetHTTP1(true)
 	s.Config.Protocols.SetHTTP2(s.EnableHTTP2)
 	s.Config.Protocols.SetUnencryptedHTTP2(s.EnableHTTP2)
-	s.listener = n.listen(s.host)
-	s.Listener = s.wrap(s.listener)
-	if s.tls {
-		if s.EnableHTTP2 {
-			s.TLS.NextProtos = []string{"h2", "http/1.1"}
-		}
-		s.StartTLS()
-		s.URL = "https://" + s.host
-	} else {
+	if s.TLS == nil {
 		s.Start()
-		s.URL = "http://" + s.host
+	} else {
+		s.StartTLS()
 	}
 	tb.Cleanup(s.Close)
 	return s
@@ -143,10 +122,10 @@ func (s *Server) Transport() *http.Transport {
 	t := s.Net.Transport()
 	if s.EnableHTTP2 {
 		t.Protocols = new(http.Protocols)
-		t.Protocols.SetHTTP2(s.tls)
-		t.Protocols.SetUnencryptedHTTP2(!s.tls)
+		t.Protocols.SetHTTP2(s.TLS != nil)
+		t.Protocols.SetUnencryptedHTTP2(s.TLS == nil)
 	}
-	if s.tls {
+	if s.TLS != nil {
 		t.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "example.com"} // a name in the certificate
 		t.TLSClientConfig.RootCAs.AddCert(s.Certificate())
 	}
