@@ -20,8 +20,7 @@ func TestGitHub(t *testing.T) {
 			name: "reset in the second of the response",
 			header: header("Date", date, "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0",
 				"X-RateLimit-Reset", fmt.Sprint(epoch), "X-RateLimit-Resource", "core"),
-			want:      State{Bucket: "core"},
-			exhausted: true,
+			want: State{Bucket: "core", Exhausted: true},
 		},
 		{
 			name: "no Date: the client's clock",
@@ -29,11 +28,8 @@ func TestGitHub(t *testing.T) {
 				"X-RateLimit-Reset", "1705318230"),
 			want: dimensions(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
 		},
-		{
-			name:   "secondary limit: a bucket and no quota",
-			header: header("Date", date, "Retry-After", "60", "X-RateLimit-Resource", "core"),
-			want:   State{Bucket: "core"},
-		},
+		{"secondary limit: a bucket and no quota", header("Date", date, "Retry-After", "60", "X-RateLimit-Resource", "core"),
+			State{Bucket: "core"}},
 	})
 }
 
@@ -110,8 +106,7 @@ func TestOpenAI(t *testing.T) {
 			name: "one dimension without a reset is dropped",
 			header: header("x-ratelimit-remaining-requests", "4999", "x-ratelimit-reset-requests", "12ms",
 				"x-ratelimit-remaining-tokens", "0"),
-			want:      dimensions(Dimension{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond}),
-			exhausted: true,
+			want: State{Exhausted: true, Dimensions: []Dimension{{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond}}},
 		},
 		{
 			name: "Groq: fractions",
@@ -178,11 +173,8 @@ func TestAzureOpenAI(t *testing.T) {
 				"x-ratelimit-reset-requests", "1"),
 			want: dimensions(Dimension{Name: "requests", Remaining: 79, Reset: time.Second}),
 		},
-		{
-			name:   "a unit overrules the usual name",
-			header: header("Anthropic-Ratelimit-Requests-Limit", "9", "Ratelimit", `"Requests";r=1;t=3;qu="tokens"`),
-			want:   dimensions(Dimension{Name: "requests", Limit: 9, Remaining: 1, Reset: 3 * time.Second, Costed: true}),
-		},
+		{"a unit overrules the usual name", header("Anthropic-Ratelimit-Requests-Limit", "9", "Ratelimit", `"Requests";r=1;t=3;qu="tokens"`),
+			dimensions(Dimension{Name: "requests", Limit: 9, Remaining: 1, Reset: 3 * time.Second, Costed: true})},
 		{
 			name: "both spellings of a dimension are one",
 			header: header("x-ratelimit-remaining-tokens", "5", "x-rate-limit-remaining-tokens", "6",
@@ -257,31 +249,17 @@ func TestDiscord(t *testing.T) {
 				"X-RateLimit-Limit", "50", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset-After", "0.5"),
 			want: State{Global: true, Dimensions: []Dimension{{Limit: 50, Reset: 500 * time.Millisecond}}},
 		},
-		{
-			name:   "global by scope alone",
-			header: header("X-RateLimit-Scope", "global", "X-RateLimit-Bucket", "abcd1234"),
-			want:   State{Global: true},
-		},
-		{
-			name:   "not global",
-			header: header("X-RateLimit-Global", "false", "X-RateLimit-Bucket", "abcd1234"),
-			want:   State{Bucket: "abcd1234"},
-		},
+		{"global by scope alone", header("X-RateLimit-Scope", "global", "X-RateLimit-Bucket", "abcd1234"), State{Global: true}},
+		{"not global", header("X-RateLimit-Global", "false", "X-RateLimit-Bucket", "abcd1234"), State{Bucket: "abcd1234"}},
 	})
 }
 
 func TestReddit(t *testing.T) {
 	run(t, []test{
-		{
-			name:   "floats",
-			header: header("X-Ratelimit-Used", "4", "X-Ratelimit-Remaining", "995.0", "X-Ratelimit-Reset", "542"),
-			want:   dimensions(Dimension{Limit: 999, Remaining: 995, Reset: 542 * time.Second}),
-		},
-		{
-			name:   "absurd sum of used and remaining",
-			header: header("X-Ratelimit-Used", "9223372036854775807", "X-Ratelimit-Remaining", "9223372036854775807", "X-Ratelimit-Reset", "1"),
-			want:   dimensions(Dimension{Limit: math.MaxInt64, Remaining: math.MaxInt64, Reset: time.Second}),
-		},
+		{"floats", header("X-Ratelimit-Used", "4", "X-Ratelimit-Remaining", "995.0", "X-Ratelimit-Reset", "542"),
+			dimensions(Dimension{Limit: 999, Remaining: 995, Reset: 542 * time.Second})},
+		{"absurd sum of used and remaining", header("X-Ratelimit-Used", "9223372036854775807", "X-Ratelimit-Remaining", "9223372036854775807", "X-Ratelimit-Reset", "1"),
+			dimensions(Dimension{Limit: math.MaxInt64, Remaining: math.MaxInt64, Reset: time.Second})},
 	})
 }
 
@@ -297,47 +275,28 @@ func TestZendesk(t *testing.T) {
 				{Name: "tickets-index", Limit: 100, Remaining: 99, Reset: 41 * time.Second},
 			}},
 		},
-		{
-			name:   "an endpoint with malformed parts",
-			header: header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; ="),
-			want:   State{Bucket: "search"},
-		},
-		{
-			name:   "half in each spelling",
-			header: header("X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "0", "ratelimit-reset", "41"),
-			want:   dimensions(Dimension{Limit: 700, Reset: 41 * time.Second}),
-		},
+		{"an endpoint with malformed parts", header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; ="),
+			State{Bucket: "search"}},
+		{"half in each spelling", header("X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "0", "ratelimit-reset", "41"),
+			dimensions(Dimension{Limit: 700, Reset: 41 * time.Second})},
 	})
 }
 
 func TestShopify(t *testing.T) {
 	run(t, []test{
-		{
-			name:   "used and limit",
-			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40"),
-			want:   dimensions(Dimension{Limit: 40, Remaining: 8, Reset: 16 * time.Second}),
-		},
-		{
-			name:   "one used",
-			header: header("X-Shopify-Shop-Api-Call-Limit", "1/40"),
-			want:   dimensions(Dimension{Limit: 40, Remaining: 39, Reset: 500 * time.Millisecond}),
-		},
-		{
-			name:   "overfull",
-			header: header("X-Shopify-Shop-Api-Call-Limit", "41/40"),
-			want:   dimensions(Dimension{Limit: 40, Reset: 20500 * time.Millisecond}),
-		},
-		{name: "nothing used", header: header("X-Shopify-Shop-Api-Call-Limit", "0/40")},
-		{name: "no slash", header: header("X-Shopify-Shop-Api-Call-Limit", "32")},
-		{name: "no limit", header: header("X-Shopify-Shop-Api-Call-Limit", "32/")},
-		{name: "no usage", header: header("X-Shopify-Shop-Api-Call-Limit", "/40")},
-		{name: "limit zero", header: header("X-Shopify-Shop-Api-Call-Limit", "0/0")},
-		{name: "negative", header: header("X-Shopify-Shop-Api-Call-Limit", "-1/40")},
-		{
-			name:   "absurd usage",
-			header: header("X-Shopify-Shop-Api-Call-Limit", "99999999999999999999/40"),
-			want:   dimensions(Dimension{Limit: 40, Reset: MaxReset}),
-		},
+		{"used and limit", header("X-Shopify-Shop-Api-Call-Limit", "32/40"),
+			dimensions(Dimension{Limit: 40, Remaining: 8, Reset: 16 * time.Second})},
+		{"one used", header("X-Shopify-Shop-Api-Call-Limit", "1/40"),
+			dimensions(Dimension{Limit: 40, Remaining: 39, Reset: 500 * time.Millisecond})},
+		{"overfull", header("X-Shopify-Shop-Api-Call-Limit", "41/40"), dimensions(Dimension{Limit: 40, Reset: 20500 * time.Millisecond})},
+		{"nothing used", header("X-Shopify-Shop-Api-Call-Limit", "0/40"), State{}},
+		{"no slash", header("X-Shopify-Shop-Api-Call-Limit", "32"), State{}},
+		{"no limit", header("X-Shopify-Shop-Api-Call-Limit", "32/"), State{}},
+		{"no usage", header("X-Shopify-Shop-Api-Call-Limit", "/40"), State{}},
+		{"limit zero", header("X-Shopify-Shop-Api-Call-Limit", "0/0"), State{}},
+		{"negative", header("X-Shopify-Shop-Api-Call-Limit", "-1/40"), State{}},
+		{"absurd usage", header("X-Shopify-Shop-Api-Call-Limit", "99999999999999999999/40"),
+			dimensions(Dimension{Limit: 40, Reset: MaxReset})},
 		{
 			name:   "beside another quota",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40", "RateLimit-Remaining", "7", "RateLimit-Reset", "5"),
@@ -357,19 +316,9 @@ func TestHubSpot(t *testing.T) {
 				"X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "249000"),
 			want: dimensions(Dimension{Limit: 100, Remaining: 97, Reset: 10 * time.Second, Window: 10 * time.Second}),
 		},
-		{
-			name:      "the day is used up",
-			header:    header("X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "0"),
-			exhausted: true,
-		},
-		{
-			name:   "0 a day: no quota",
-			header: header("X-HubSpot-RateLimit-Daily", "0", "X-HubSpot-RateLimit-Daily-Remaining", "0"),
-		},
-		{
-			name:   "no interval",
-			header: header("X-HubSpot-RateLimit-Max", "100", "X-HubSpot-RateLimit-Remaining", "97"),
-		},
+		{"the day is used up", header("X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "0"), State{Exhausted: true}},
+		{"0 a day: no quota", header("X-HubSpot-RateLimit-Daily", "0", "X-HubSpot-RateLimit-Daily-Remaining", "0"), State{}},
+		{"no interval", header("X-HubSpot-RateLimit-Max", "100", "X-HubSpot-RateLimit-Remaining", "97"), State{}},
 	})
 }
 
@@ -389,26 +338,17 @@ func TestX_24hours(t *testing.T) {
 
 func TestAtlassian(t *testing.T) {
 	run(t, []test{
-		{
-			name:   "a reset without seconds",
-			header: header("Date", date, "X-RateLimit-Limit", "350", "X-RateLimit-Remaining", "349", "X-RateLimit-Reset", "2024-01-15T11:30Z"),
-			want:   dimensions(Dimension{Limit: 350, Remaining: 349, Reset: time.Hour, Instant: at(time.Hour)}),
-		},
-		{
-			name:   "points",
-			header: header("Beta-RateLimit", `"global-app-quota";r=1000;t=600`, "Beta-RateLimit-Policy", `"global-app-quota";q=65000;w=3600`),
-			want:   dimensions(Dimension{Name: "global-app-quota", Limit: 65000, Remaining: 1000, Reset: 10 * time.Minute, Window: time.Hour, Costed: true}),
-		},
+		{"a reset without seconds", header("Date", date, "X-RateLimit-Limit", "350", "X-RateLimit-Remaining", "349", "X-RateLimit-Reset", "2024-01-15T11:30Z"),
+			dimensions(Dimension{Limit: 350, Remaining: 349, Reset: time.Hour, Instant: at(time.Hour)})},
+		{"points", header("Beta-RateLimit", `"global-app-quota";r=1000;t=600`, "Beta-RateLimit-Policy", `"global-app-quota";q=65000;w=3600`),
+			dimensions(Dimension{Name: "global-app-quota", Limit: 65000, Remaining: 1000, Reset: 10 * time.Minute, Window: time.Hour, Costed: true})},
 	})
 }
 
 func TestCloudflare(t *testing.T) {
 	run(t, []test{
-		{
-			name:   "the single names differ",
-			header: header("RateLimit", `"default";r=50;t=30`, "RateLimit-Policy", `"burst";q=100;w=60`),
-			want:   dimensions(Dimension{Name: "default", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
-		},
+		{"the single names differ", header("RateLimit", `"default";r=50;t=30`, "RateLimit-Policy", `"burst";q=100;w=60`),
+			dimensions(Dimension{Name: "default", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute})},
 		{
 			name:   "two names that differ",
 			header: header("RateLimit", `"a";r=50;t=30, "b";r=5;t=3`, "RateLimit-Policy", `"c";q=100;w=60`),

@@ -38,7 +38,9 @@ func FuzzParse(f *testing.F) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 			h.Add(name, value) // canonical only if the name is valid; Parse must handle both
 		}
+		before := h.Clone()
 		got, ok := Parse(h, now)
+		require.Equal(t, before, h, "the header is not modified")
 		require.Equal(t, len(got.Dimensions) > 0, ok)
 		require.LessOrEqual(t, len(got.Dimensions), MaxDimensions)
 		require.LessOrEqual(t, len(got.Bucket), MaxName)
