@@ -443,9 +443,10 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		restMin = -2 // the rest of the 10 s is below a second, the minimum
 	)
 	succeeds := []step{status(200)}
+	timesOut := failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
 	for _, tt := range []struct {
 		name     string
-		policy   resilienthttp.Policy
+		max      int           // MaxAttempts
 		before   []step        // calls before, one attempt each
 		pause    time.Duration // after them
 		deadline time.Duration // 0: none
@@ -463,56 +464,32 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "529: from 500 ms on", failure: status(529), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
 		{name: "429: from 500 ms on", failure: status(429), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
 		{name: "connection refused: from 500 ms on", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "a timeout of a server that never responded: the rest", failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), deadline: 30 * s, want: []time.Duration{rest}},
-		{
-			name: "a timeout, 2.4 s after a success: 2.5 s, then the rest", before: succeeds, pause: 2400 * ms, deadline: 30 * s,
-			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{2500 * ms, rest},
-		},
-		{
-			name: "a timeout, 2.6 s after a success: the rest", before: succeeds, pause: 2600 * ms, deadline: 30 * s,
-			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{rest},
-		},
+		{name: "a timeout of a server that never responded: the rest", failure: timesOut, deadline: 30 * s, want: []time.Duration{rest}},
+		{name: "a timeout, 2.4 s after a success: 2.5 s, then the rest", before: succeeds, pause: 2400 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{2500 * ms, rest}},
+		{name: "a timeout, 2.6 s after a success: the rest", before: succeeds, pause: 2600 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
 		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
 		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
 		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
 		{name: "the last call got a 429: all five", before: []step{status(429)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
 		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "MaxAttempts 2: the first alone", policy: resilienthttp.Policy{MaxAttempts: 2}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms}},
-		{name: "MaxAttempts 3: the first and the last", policy: resilienthttp.Policy{MaxAttempts: 3}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, rest}},
-		{name: "MaxAttempts 3, 503", policy: resilienthttp.Policy{MaxAttempts: 3}, failure: status(503), deadline: 30 * s, want: []time.Duration{500 * ms, rest}},
-		{name: "MaxAttempts 5: three and the last", policy: resilienthttp.Policy{MaxAttempts: 5}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
-		{
-			name: "MaxAttempts 9: 5 s again and again", policy: resilienthttp.Policy{MaxAttempts: 9}, failure: status(500),
-			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 5 * s, 10 * s},
-		},
-		{
-			name: "MaxAttempts 7: the last wait is 10 s", policy: resilienthttp.Policy{MaxAttempts: 7}, failure: status(500),
-			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s},
-		},
-		{
-			name: "MaxAttempts 7, deadline 10 min: as without", policy: resilienthttp.Policy{MaxAttempts: 7}, failure: status(500), deadline: 10 * time.Minute,
-			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s},
-		},
-		{
-			name: "MaxAttempts 7, 503: from 500 ms on, the 5 s once more", policy: resilienthttp.Policy{MaxAttempts: 7}, failure: status(503),
-			want: []time.Duration{500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 10 * s},
-		},
-		{
-			name: "MaxAttempts 7, a timeout of a server that never responded: 10 s", policy: resilienthttp.Policy{MaxAttempts: 7},
-			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{10 * s},
-		},
-		{
-			name: "MaxAttempts 9, deadline 18 s: as long as there is time", policy: resilienthttp.Policy{MaxAttempts: 9}, failure: status(500), deadline: 18 * s,
-			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, rest},
-		},
+		{name: "MaxAttempts 2: the first alone", max: 2, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms}},
+		{name: "MaxAttempts 3: the first and the last", max: 3, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, rest}},
+		{name: "MaxAttempts 3, 503", max: 3, failure: status(503), deadline: 30 * s, want: []time.Duration{500 * ms, rest}},
+		{name: "MaxAttempts 5: three and the last", max: 5, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
+		{name: "MaxAttempts 9: 5 s again and again", max: 9, failure: status(500), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 5 * s, 10 * s}},
+		{name: "MaxAttempts 7: the last wait is 10 s", max: 7, failure: status(500), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s}},
+		{name: "MaxAttempts 7, deadline 10 min: as without", max: 7, failure: status(500), deadline: 10 * time.Minute, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s}},
+		{name: "MaxAttempts 7, 503: from 500 ms on, the 5 s once more", max: 7, failure: status(503), want: []time.Duration{500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 10 * s}},
+		{name: "MaxAttempts 7, a timeout of a server that never responded: 10 s", max: 7, failure: timesOut, want: []time.Duration{10 * s}},
+		{name: "MaxAttempts 9, deadline 18 s: as long as there is time", max: 9, failure: status(500), deadline: 18 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, rest}},
 		{name: "responses after 8 s: the last wait is a second", failure: after(8*s, status(500)), want: []time.Duration{100 * ms, 500 * ms, restMin}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			for range 20 {
 				var base http.RoundTripper
 				tr := &resilienthttp.Transport{
-					Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }), Policy: tt.policy,
-					Budget: &resilienthttp.Budget{Ratio: -1}, Breaker: never(),
+					Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
+					Policy: resilienthttp.Policy{MaxAttempts: tt.max}, Budget: &resilienthttp.Budget{Ratio: -1}, Breaker: never(),
 				}
 				for _, one := range tt.before {
 					base = script(one)
