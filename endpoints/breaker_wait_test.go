@@ -180,10 +180,7 @@ func TestTransport_clockSetBack(t *testing.T) {
 		}
 		return answers(200, nil).RoundTrip(req)
 	})
-	tr := &endpoints.Transport{
-		Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, "http://a.test")}, {Name: "b", URL: parse(t, "http://b.test")}},
-		Transport: &resilienthttp.Transport{Base: base},
-	}
+	tr := pair(t, "http://a.test", "http://b.test", base)
 	post := func() string {
 		resp, err := send(t, tr, http.MethodPost, "http://a.test/x", "{}")
 		require.NoError(t, err)

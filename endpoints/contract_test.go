@@ -259,8 +259,7 @@ func TestTransport_contract(t *testing.T) {
 		ctx, cancel := context.WithDeadline(t.Context(), deadline)
 		defer cancel()
 		body := &countedBody{Reader: strings.NewReader("hello")}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://a.test/x", body)
-		require.NoError(t, err)
+		req := newRequest(ctx, t, http.MethodPost, "http://a.test/x", body)
 		req.ContentLength = 5
 		var opened []*countedBody
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -270,9 +269,8 @@ func TestTransport_contract(t *testing.T) {
 		}
 		req.Header.Set("x-api-key", "the caller's")
 		header, u := req.Header.Clone(), *req.URL
-		resp, err := l.RoundTrip(req)
+		resp, err := closed(t, l, req)
 		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
 		require.Equal(t, "a b", visited(resp, err))
 		require.Equal(t, []string{"hello", "hello"}, bodies)
 		require.Equal(t, keys[0], keys[1])
@@ -312,14 +310,9 @@ func TestTransport_singleAttempt(t *testing.T) {
 			l := newList(t, nil, faulttest.OK("a"), faulttest.OK("b"))
 			l.setDown("a.test", refused)
 			get := func() (*http.Response, error) {
-				req, err := http.NewRequestWithContext(row.ctx(t.Context()), http.MethodGet, "http://a.test/x", http.NoBody)
-				require.NoError(t, err)
+				req := newRequest(row.ctx(t.Context()), t, http.MethodGet, "http://a.test/x", http.NoBody)
 				req.Header = row.header.Clone()
-				resp, err := l.RoundTrip(req)
-				if err == nil {
-					require.NoError(t, resp.Body.Close())
-				}
-				return resp, err
+				return closed(t, l, req)
 			}
 			resp, err := get()
 			require.Error(t, err)
@@ -404,9 +397,7 @@ func TestTransport_Validate(t *testing.T) {
 			require.ErrorContains(t, err, row.want)
 			require.NotContains(t, err.Error(), "secret")
 			body := &countedBody{Reader: strings.NewReader("x")}
-			req, reqErr := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.test/v1", body)
-			require.NoError(t, reqErr)
-			_, err = tr.RoundTrip(req)
+			_, err = closed(t, tr, newRequest(t.Context(), t, http.MethodPost, "http://a.test/v1", body))
 			require.ErrorContains(t, err, row.want)
 			require.NotNil(t, asError(err))
 			require.Equal(t, int32(1), body.closed.Load())

@@ -92,6 +92,32 @@ func (l *list) doIn(ctx context.Context, method, path, body string) (*http.Respo
 	return sendIn(ctx, l.t, l, method, l.Endpoints[0].URL.String()+path, body)
 }
 
+// pair is a Transport with two endpoints, a and b, whose requests base gets.
+func pair(t *testing.T, a, b string, base http.RoundTripper) *endpoints.Transport {
+	t.Helper()
+	return &endpoints.Transport{
+		Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, a)}, {Name: "b", URL: parse(t, b)}},
+		Transport: &resilienthttp.Transport{Base: base},
+	}
+}
+
+func newRequest(ctx context.Context, t *testing.T, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	require.NoError(t, err)
+	return req
+}
+
+// closed makes a call and closes the body of its response.
+func closed(t *testing.T, transport http.RoundTripper, req *http.Request) (*http.Response, error) {
+	t.Helper()
+	resp, err := transport.RoundTrip(req)
+	if err == nil {
+		require.NoError(t, resp.Body.Close())
+	}
+	return resp, err
+}
+
 func send(t *testing.T, transport http.RoundTripper, method, url, body string) (*http.Response, error) {
 	t.Helper()
 	return sendIn(context.Background(), t, transport, method, url, body)
@@ -103,9 +129,7 @@ func sendIn(ctx context.Context, t *testing.T, transport http.RoundTripper, meth
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, url, reader)
-	require.NoError(t, err)
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	resp, err := (&http.Client{Transport: transport}).Do(newRequest(ctx, t, method, url, reader))
 	if err == nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		require.NoError(t, resp.Body.Close())

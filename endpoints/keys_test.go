@@ -110,16 +110,13 @@ func TestTransport_redirectOfAnotherList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newList(t, nil, faulttest.Redirect(307, "http://b.test/x"), faulttest.OK("b"))
 		other := &endpoints.Transport{Endpoints: l.Endpoints[:1], Transport: l.Transport.Transport}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.test/x", http.NoBody)
+		req := newRequest(t.Context(), t, http.MethodGet, "http://a.test/x", http.NoBody)
+		first, err := closed(t, l, req)
 		require.NoError(t, err)
-		first, err := l.RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, first.Body.Close())
 		next := req.Clone(t.Context())
 		next.Response = first
-		resp, err := other.RoundTrip(next)
+		resp, err := closed(t, other, next)
 		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
 		require.Equal(t, "a", visited(resp, err))
 	})
 }

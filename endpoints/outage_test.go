@@ -246,16 +246,12 @@ func TestTransport_hostile(t *testing.T) {
 				first := hostile(t, &atFirst, row.act)
 				second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { atSecond.Add(1) }))
 				t.Cleanup(second.Close)
-				tr := &endpoints.Transport{
-					Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, first)}, {Name: "b", URL: parse(t, second.URL)}},
-					Transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: 500 * time.Millisecond, MaxAttempts: 3, Backoff: resilienthttp.Constant(time.Millisecond)}},
-				}
+				tr := pair(t, first, second.URL, nil)
+				tr.Transport.Policy = resilienthttp.Policy{AttemptTimeout: 500 * time.Millisecond, MaxAttempts: 3, Backoff: resilienthttp.Constant(time.Millisecond)}
 				t.Cleanup(tr.CloseIdleConnections)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				t.Cleanup(cancel)
-				req, err := http.NewRequestWithContext(ctx, method, first+"/x", strings.NewReader("hello"))
-				require.NoError(t, err)
-				resp, err := tr.RoundTrip(req)
+				resp, err := tr.RoundTrip(newRequest(ctx, t, method, first+"/x", strings.NewReader("hello")))
 				t.Log(resilienthttp.Explain(resp, err))
 				if resp != nil {
 					_, _ = io.Copy(io.Discard, resp.Body)
@@ -349,9 +345,7 @@ func TestTransport_kill9(t *testing.T) {
 	ledgers := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
 	first, firstAt := startRegion(t, ledgers[0], "127.0.0.1:0")
 	_, secondAt := startRegion(t, ledgers[1], "127.0.0.1:0")
-	tr := &endpoints.Transport{Endpoints: []endpoints.Endpoint{
-		{Name: "a", URL: parse(t, "http://"+firstAt)}, {Name: "b", URL: parse(t, "http://"+secondAt)},
-	}}
+	tr := pair(t, "http://"+firstAt, "http://"+secondAt, nil)
 	defer tr.CloseIdleConnections()
 	stop := make(chan struct{})
 	var callers sync.WaitGroup

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,10 +72,7 @@ func TestTransport_redirects(t *testing.T) {
 				}
 				return answers(200, nil).RoundTrip(req)
 			})
-			tr := &endpoints.Transport{
-				Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, "http://a.test/v1")}, {Name: "b", URL: parse(t, "http://b.test/api/")}},
-				Transport: &resilienthttp.Transport{Base: hostless(base)},
-			}
+			tr := pair(t, "http://a.test/v1", "http://b.test/api/", hostless(base))
 			secrets(tr)
 			resp, err := send(t, tr, http.MethodGet, "http://a.test/v1/old", "")
 			require.NoError(t, err)
@@ -129,10 +125,7 @@ func TestTransport_location(t *testing.T) {
 				resp.Header = sent // not a copy: the header of Base must not be modified
 				return resp, err
 			})
-			tr := &endpoints.Transport{
-				Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, "http://a.test/v1/")}, {Name: "b", URL: parse(t, "http://b.test/api")}},
-				Transport: &resilienthttp.Transport{Base: base},
-			}
+			tr := pair(t, "http://a.test/v1/", "http://b.test/api", base)
 			resp, err := send(t, tr, http.MethodPost, "http://a.test/v1/items", "{}")
 			require.NoError(t, err)
 			require.Equal(t, row.want, resp.Header.Get("Location"))
@@ -178,22 +171,18 @@ func TestTransport_urls(t *testing.T) {
 		{"http://[::1]:80", "http://b.test", "http://[::1]/x//y", "http://b.test/x//y"},
 	} {
 		var got []string
-		tr := &endpoints.Transport{
-			Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, row.first)}, {Name: "b", URL: parse(t, row.second)}},
-			Transport: &resilienthttp.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
-				got = append(got, req.URL.String())
-				if len(got) == 1 {
-					return refused.RoundTrip(req)
-				}
-				return answers(200, nil).RoundTrip(req)
-			})},
-		}
+		tr := pair(t, row.first, row.second, roundTripper(func(req *http.Request) (*http.Response, error) {
+			got = append(got, req.URL.String())
+			if len(got) == 1 {
+				return refused.RoundTrip(req)
+			}
+			return answers(200, nil).RoundTrip(req)
+		}))
 		req := httptest.NewRequest(http.MethodGet, row.request, http.NoBody)
 		req.Host = "other.test"
 		before := *req.URL
-		resp, err := tr.RoundTrip(req)
+		resp, err := closed(t, tr, req)
 		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
 		require.Len(t, got, 2)
 		assert.Equal(t, row.want, got[1])
 		assert.Equal(t, before, *req.URL, "the caller's URL")
@@ -215,16 +204,12 @@ func TestTransport_tls(t *testing.T) {
 	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, srv.Listener.Addr().String())
 	}
-	first := &url.URL{Scheme: "https", Host: "a.invalid"}
-	tr := &endpoints.Transport{
-		Endpoints: []endpoints.Endpoint{{Name: "a", URL: first}, {Name: "b", URL: parse(t, "https://example.com")}},
-		Transport: &resilienthttp.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
-			if req.URL.Host == first.Host {
-				return refused.RoundTrip(req)
-			}
-			return base.RoundTrip(req)
-		})},
-	}
+	tr := pair(t, "https://a.invalid", "https://example.com", roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Host == "a.invalid" {
+			return refused.RoundTrip(req)
+		}
+		return base.RoundTrip(req)
+	}))
 	resp, err := send(t, tr, http.MethodGet, "https://a.invalid/x", "")
 	require.NoError(t, err)
 	require.Equal(t, 200, resp.StatusCode)
@@ -337,11 +322,8 @@ func TestTransport_redirectInDoubt(t *testing.T) {
 				}
 				return answers(307, http.Header{"Location": {row.to}}).RoundTrip(req)
 			})
-			tr := &endpoints.Transport{
-				Endpoints:  []endpoints.Endpoint{{Name: "a", URL: parse(t, "http://a.test/v1")}, {Name: "b", URL: parse(t, "http://b.test/api")}},
-				Transport:  &resilienthttp.Transport{Base: base},
-				SharedKeys: row.shared,
-			}
+			tr := pair(t, "http://a.test/v1", "http://b.test/api", base)
+			tr.SharedKeys = row.shared
 			resp, err := send(t, tr, row.method, "http://a.test/v1/old", "{}")
 			assert.Equal(t, row.follows, followed)
 			assert.Equal(t, row.follows, err == nil)

@@ -253,12 +253,10 @@ func TestTransport_quotaOfEndpoint(t *testing.T) {
 		quota := &faulttest.Quota{Limit: 1, Window: time.Hour, Dialect: faulttest.OpenAI, KeyFunc: faulttest.Credential}
 		l := newList(t, keyPool, quota)
 		for _, caller := range []string{"x", "y"} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.test/v1/chat", http.NoBody)
-			require.NoError(t, err)
+			req := newRequest(t.Context(), t, http.MethodGet, "http://a.test/v1/chat", http.NoBody)
 			req.Header.Set("Authorization", "Bearer "+caller)
-			resp, err := l.RoundTrip(req)
+			resp, err := closed(t, l, req)
 			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
 			require.Equal(t, http.StatusOK, resp.StatusCode)
 		}
 		_, rejected := quota.Counts()
@@ -349,8 +347,7 @@ func TestWithEndpoint_redirects(t *testing.T) {
 				})
 			}
 			l := newList(t, nil, script("a"), script("b"), script("c"))
-			req, err := http.NewRequestWithContext(endpoints.WithEndpoint(t.Context(), "b"), http.MethodGet, "http://a.test/x", nil)
-			require.NoError(t, err)
+			req := newRequest(endpoints.WithEndpoint(t.Context(), "b"), t, http.MethodGet, "http://a.test/x", nil)
 			req.Header.Set("Authorization", "secret")
 			resp, err := (&http.Client{Transport: l}).Do(req)
 			require.NoError(t, err)
