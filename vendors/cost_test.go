@@ -39,8 +39,7 @@ func TestTokensOf(t *testing.T) {
 		{"empty", "", ``, -1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r, err := http.NewRequest(http.MethodPost, "https://api.test/", strings.NewReader(row.body))
-			require.NoError(t, err)
+			r := request(t, http.MethodPost, "https://api.test/", strings.NewReader(row.body))
 			if row.kind != "" {
 				r.Header.Set("Content-Type", row.kind)
 			}
@@ -52,8 +51,7 @@ func TestTokensOf(t *testing.T) {
 		})
 	}
 	t.Run("a body that cannot be copied: unknown", func(t *testing.T) {
-		r, err := http.NewRequest(http.MethodPost, "https://api.test/", io.NopCloser(strings.NewReader(`{"max_tokens":7}`)))
-		require.NoError(t, err)
+		r := request(t, http.MethodPost, "https://api.test/", io.NopCloser(strings.NewReader(`{"max_tokens":7}`)))
 		r.ContentLength = 16
 		require.Zero(t, tokensOf(r))
 		r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
@@ -75,8 +73,7 @@ func TestTokensOf_readsAsMuchAsForTheModel(t *testing.T) {
 			"model":  func(r *http.Request) { modelOf(r) },
 			"tokens": func(r *http.Request) { tokensOf(r) },
 		} {
-			r, err := http.NewRequest(http.MethodPost, "https://api.test/", strings.NewReader(body))
-			require.NoError(t, err)
+			r := request(t, http.MethodPost, "https://api.test/", strings.NewReader(body))
 			r.GetBody = func() (io.ReadCloser, error) {
 				return &countingBody{Reader: strings.NewReader(body), add: func(n int) { read[name] += n }}, nil
 			}
@@ -112,8 +109,7 @@ func TestCost_profiles(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			const body = `{"max_tokens":100,"model":"a"}`
-			r, err := http.NewRequest(http.MethodPost, row.url, strings.NewReader(body))
-			require.NoError(t, err)
+			r := request(t, http.MethodPost, row.url, strings.NewReader(body))
 			require.InDelta(t, 100+float64(len(body))/4, row.transport.RateLimit.Cost(r), 1e-9)
 			r.URL.Host = "other.test"
 			require.Zero(t, row.transport.RateLimit.Cost(r), "another host")
@@ -124,8 +120,7 @@ func TestCost_profiles(t *testing.T) {
 func FuzzTokensOf(f *testing.F) {
 	f.Add(`{"messages":[{"content":"\\\""}],"max_tokens":12,"model":"gpt-4o"}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		r, err := http.NewRequest(http.MethodPost, "https://api.test/", strings.NewReader(body))
-		require.NoError(t, err)
+		r := request(t, http.MethodPost, "https://api.test/", strings.NewReader(body))
 		tokens := tokensOf(r)
 		require.GreaterOrEqual(t, tokens, float64(len(body))/4)
 		require.LessOrEqual(t, tokens, float64(len(body))/4+1e9)

@@ -101,8 +101,7 @@ func TestCompletions(t *testing.T) {
 		{Anthropic, "POST", "https://api.anthropic.com/v1/files", false},
 		{Anthropic, "POST", "https://api.anthropic.com.evil.test/v1/messages", false},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), row.method, row.url, nil)
-		require.NoError(t, err)
+		req := request(t, row.method, row.url, nil)
 		assert.Equal(t, row.want, row.vendor().Policy.Idempotent(req), row.method+" "+row.url)
 	}
 }
@@ -150,8 +149,7 @@ func TestStreams(t *testing.T) {
 				tr.Policy.Idempotent = nil
 			}
 			begin := time.Now()
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.anthropic.com/v1/messages", strings.NewReader(`{"model":"claude-sonnet-4-5"}`))
-			require.NoError(t, err)
+			req := request(t, http.MethodPost, "http://api.anthropic.com/v1/messages", strings.NewReader(`{"model":"claude-sonnet-4-5"}`))
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
 			if row.took > 0 {

@@ -40,8 +40,7 @@ func TestModelOf(t *testing.T) {
 			if row.want == "" {
 				row.want = unknownModel
 			}
-			r, err := http.NewRequest(http.MethodPost, "https://api.test/", strings.NewReader(row.body))
-			require.NoError(t, err)
+			r := request(t, http.MethodPost, "https://api.test/", strings.NewReader(row.body))
 			require.Equal(t, row.want, modelOf(r))
 		})
 	}
@@ -55,23 +54,20 @@ func TestModelOf_multipart(t *testing.T) {
 	_, _ = file.Write(make([]byte, 300<<10))
 	require.NoError(t, form.WriteField("model", "whisper-1"))
 	require.NoError(t, form.Close())
-	r, err := http.NewRequest(http.MethodPost, "https://api.test/", &body)
-	require.NoError(t, err)
+	r := request(t, http.MethodPost, "https://api.test/", &body)
 	r.Header.Set("Content-Type", form.FormDataContentType())
 	require.Equal(t, "whisper-1", modelOf(r))
 }
 
 func TestModelOf_withoutBody(t *testing.T) {
-	r, err := http.NewRequest(http.MethodGet, "https://api.test/", nil)
-	require.NoError(t, err)
+	r := request(t, http.MethodGet, "https://api.test/", nil)
 	require.Equal(t, unknownModel, modelOf(r))
 }
 
 func FuzzModelOf(f *testing.F) {
 	f.Add(`{"messages":[{"content":"\\\""}],"model":"gpt-4o"}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		r, err := http.NewRequest(http.MethodPost, "https://api.test/", strings.NewReader(body))
-		require.NoError(t, err)
+		r := request(t, http.MethodPost, "https://api.test/", strings.NewReader(body))
 		model := modelOf(r)
 		require.NotEmpty(t, model)
 		if model != unknownModel {
@@ -117,8 +113,7 @@ func TestOpenAI_quotasOfModels(t *testing.T) {
 			served := map[string]int{}
 			call := func(model string) {
 				body := `{"messages":["` + strings.Repeat("a", size) + `"],"model":"` + model + `"}`
-				r, err := http.NewRequest(http.MethodPost, "https://api.openai.com/v1/chat/completions", strings.NewReader(body))
-				require.NoError(t, err)
+				r := request(t, http.MethodPost, "https://api.openai.com/v1/chat/completions", strings.NewReader(body))
 				if resp, err := transport.RoundTrip(r); err == nil && resp.StatusCode == http.StatusOK {
 					served[model]++
 				}

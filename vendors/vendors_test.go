@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"math"
 	"net/http"
 	"os"
@@ -51,6 +52,13 @@ func all() []vendor {
 	}
 }
 
+func request(t *testing.T, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	return req
+}
+
 // call sends a request through tr to a server with the URL's host and handler reply. It returns
 // the server and the attempts.
 func call(t *testing.T, tr *resilienthttp.Transport, method, url string, reply http.Handler) (*faulttest.Server, []resilienthttp.Attempt) {
@@ -62,8 +70,7 @@ func call(t *testing.T, tr *resilienthttp.Transport, method, url string, reply h
 	api.Start(t)
 	tr.Base = api.Transport()
 	require.NoError(t, tr.Validate())
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
-	require.NoError(t, err)
+	req := request(t, method, url, strings.NewReader("{}"))
 	resp, err := tr.RoundTrip(req)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -215,8 +222,7 @@ func TestScopes(t *testing.T) {
 		{AzureOpenAI, "https://mine.openai.azure.com/openai/deployments/", "mine.openai.azure.com"},
 		{AzureOpenAI, "https://example.test/openai/deployments/gpt/x", "example.test"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, row.url, nil)
-		require.NoError(t, err)
+		req := request(t, http.MethodPost, row.url, nil)
 		assert.Equal(t, row.want, row.new().Scope(req), row.url)
 	}
 	assert.Nil(t, Shopify().Scope, "the default scope is the host, which is the shop")
@@ -251,8 +257,7 @@ func TestLongKeys(t *testing.T) {
 		row.tr.Base = http.NewFileTransport(http.Dir("."))
 		for length, fits := range map[int]bool{row.limit: true, row.limit + 1: false} {
 			ctx := resilienthttp.WithIdempotencyKey(t.Context(), strings.Repeat("k", length))
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+row.host+"/", nil)
-			require.NoError(t, err)
+			req := request(t, http.MethodPost, "https://"+row.host+"/", nil).WithContext(ctx)
 			resp, err := row.tr.RoundTrip(req)
 			if !fits {
 				require.ErrorContains(t, err, "idempotency key", row.name)
@@ -314,8 +319,7 @@ func TestDerivedKeys(t *testing.T) {
 				api.Start(t)
 				tr.Base = api.Transport()
 				ctx := resilienthttp.WithIdempotencyKey(t.Context(), key)
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.host+"/", strings.NewReader("{}"))
-				require.NoError(t, err)
+				req := request(t, http.MethodPost, "http://"+v.host+"/", strings.NewReader("{}")).WithContext(ctx)
 				resp, err := tr.RoundTrip(req)
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
