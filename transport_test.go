@@ -111,10 +111,7 @@ func TestRequestIsNotModified(t *testing.T) {
 		return req.WithContext(resilienthttp.WithIdempotencyKey(req.Context(), "order-1"))
 	}
 	timed := func(t *testing.T, req *http.Request) *http.Request {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(req.Context(), time.Minute)
-		t.Cleanup(cancel)
-		return req.WithContext(ctx)
+		return req.WithContext(until(t, req.Context(), time.Minute))
 	}
 	tests := []struct {
 		name  string
@@ -264,9 +261,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}, bodies: 1, is: context.Canceled},
 		{name: "the margin leaves no time", steps: []step{status(200)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.DeadlineHeader.Margin = time.Minute
-			ctx, cancel := context.WithTimeout(c.req.Context(), time.Minute)
-			t.Cleanup(cancel)
-			c.req = c.req.WithContext(ctx)
+			c.req = c.req.WithContext(until(t, c.req.Context(), time.Minute))
 		}, bodies: 1, is: resilienthttp.ErrDeadline},
 		{name: "canceled in flight", steps: []step{hanging}, setup: func(_ *testing.T, c *bodyCall) {
 			c.cancelAfter(time.Second)
@@ -877,9 +872,7 @@ func TestTransport_nothingAtRest(t *testing.T) {
 			Budget:  &resilienthttp.Budget{Ratio: -1},
 		}
 		for range 10 {
-			if resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://api.test/", "body")); err == nil {
-				readAll(t, resp)
-			}
+			_ = discard(tr, newRequest(t, http.MethodPost, "http://api.test/", "body"))
 			time.Sleep(time.Minute)
 		}
 	})
