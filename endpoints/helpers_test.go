@@ -92,7 +92,7 @@ func (l *list) doIn(ctx context.Context, method, path, body string) (*http.Respo
 	return sendIn(ctx, l.t, l, method, l.Endpoints[0].URL.String()+path, body)
 }
 
-// pair is a Transport with two endpoints, a and b, whose requests base gets.
+// pair is a Transport with two endpoints, a and b. base gets all requests.
 func pair(t *testing.T, a, b string, base http.RoundTripper) *endpoints.Transport {
 	t.Helper()
 	return &endpoints.Transport{
