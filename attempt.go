@@ -3,6 +3,7 @@ package resilienthttp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -18,7 +19,13 @@ import (
 type attempt struct {
 	call  *call
 	visit visit
-	attemptResult
+
+	// How it ended, apart from its report.
+	outcome   circuit.Outcome // that the breaker counts
+	end       endReason
+	permitted bool // a should-retry header permits to repeat it, at the same server
+	conflict  bool // the response is a 409 while the server may be at work: see mayBeAtWork
+	begun     bool // its event stream has begun, so the server has the request
 
 	phase      attemptPhase
 	concurrent bool // another attempt is in flight: this one must not wait
@@ -30,13 +37,24 @@ type attempt struct {
 	deadline  time.Time     // the earlier of the call's and its own; zero: none
 	announced chan struct{} // closed after AttemptStart of a copy; nil without hooks
 	report    Attempt
-	attemptConn
+
+	// What Base did to send it.
+	hooks       atomic.Pointer[httptrace.ClientTrace] // of its request; nil: Base has not asked for them
+	reached     atomic.Uint32                         // how far Base came: reachedDial and so on
+	pool        atomic.Uint32                         // 1 + number of its pool of Connections; zero means none
+	conn        atomic.Pointer[watchedConn]           // its HTTP/2 connection of Connections
+	readsBefore atomic.Uint64                         // watchedConn.reads when it got the connection
 
 	permits permits
 	timers  attemptTimers
 	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
 	upload  atomic.Int64 // when its request body last made progress, since its start
-	attemptBody
+
+	// The body of its response.
+	body      io.ReadCloser
+	readTimer *time.Timer // of Policy.ReadTimeout
+	closed    atomic.Bool
+	sampled   bool // its duration is counted
 }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
@@ -50,24 +68,6 @@ const (
 )
 
 func (p attemptPhase) sent() bool { return p >= phaseSent }
-
-// attemptResult is how an attempt ended, apart from its report.
-type attemptResult struct {
-	outcome   circuit.Outcome // that the breaker counts
-	end       endReason
-	permitted bool // a should-retry header permits to repeat it, at the same server
-	conflict  bool // the response is a 409 while the server may be at work: see mayBeAtWork
-	begun     bool // its event stream has begun, so the server has the request
-}
-
-// attemptConn is what Base did to send an attempt.
-type attemptConn struct {
-	hooks       atomic.Pointer[httptrace.ClientTrace] // of its request; nil: Base has not asked for them
-	reached     atomic.Uint32                         // how far Base came: reachedDial and so on
-	pool        atomic.Uint32                         // 1 + number of its pool of Connections; zero means none
-	conn        atomic.Pointer[watchedConn]           // its HTTP/2 connection of Connections
-	readsBefore atomic.Uint64                         // watchedConn.reads when it got the connection
-}
 
 // endReason is how an attempt ended, in addition to its status and error.
 type endReason uint8

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
@@ -100,13 +99,6 @@ func (w watchedWriter) Write(p []byte) (written int, err error) {
 			return written, io.ErrShortWrite
 		}
 	}
-}
-
-type attemptBody struct {
-	body      io.ReadCloser
-	readTimer *time.Timer // of Policy.ReadTimeout
-	closed    atomic.Bool
-	sampled   bool // its duration is counted
 }
 
 // adopt returns the response to the call: the attempt ends when the response's body ends.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // call is one RoundTrip: the state that its attempts share. It contains the first attempt,
@@ -16,16 +17,23 @@ import (
 type call struct {
 	facts
 
-	destination
-	tally
-	timeline timeline
-	poolUse
+	// Where the last attempt that is not concurrent goes, or the next retry.
+	route      *route.Call[*record] // of package endpoints; nil: the request has one server
+	record     *record
+	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
 
-	seconds    uint8 // second attempts that were sent; guarded by mu
-	rejected   bool  // breaker or rate limit ended the call
-	finished   bool
-	ended      bool        // the result and the latency are known
-	redirected atomic.Bool // the key was used for the redirect that the response asked for
+	seconds  uint8 // second attempts that were sent; guarded by mu
+	rejected bool  // breaker or rate limit ended the call
+	finished bool
+	ended    bool // the result and the latency are known
+	number   int  // of the current attempt, without hedges; guarded by mu while copies run
+	timeline timeline
+
+	conflicts   atomic.Uint32 // retries after a 409 while the server may be at work
+	unknown     atomic.Bool   // the result of an attempt is unknown
+	redirected  atomic.Bool   // the key was used for the redirect that the response asked for
+	misdirected atomic.Bool   // a response was 421
+	avoid       atomic.Uint32 // the pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
 	mu      sync.Mutex  // guards the timers and copies of an attempt
 	last    *attempt    // the call's outcome so far; nil: nothing was sent
@@ -34,13 +42,6 @@ type call struct {
 	first   attempt
 
 	responseRequest http.Request // Response.Request: the caller's request, with a responseContext
-}
-
-// tally is the number of attempts, and what they did.
-type tally struct {
-	number    int           // of the current attempt, without hedges; guarded by call.mu while copies run
-	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
-	unknown   atomic.Bool   // the result of an attempt is unknown
 }
 
 // begin finds the facts of the call, and the server of its first attempt. It rejects a request that cannot be sent.

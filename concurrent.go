@@ -278,7 +278,7 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 	}
 	report := *a.soFar()
 	report.Err, report.Verdict = neterr.ErrSuperseded, VerdictPermanent
-	return &attempt{call: a.call, attemptResult: attemptResult{end: endSuperseded}, report: report}
+	return &attempt{call: a.call, end: endSuperseded, report: report}
 }
 
 // cancelCopies cancels the copies of an attempt after its Base panicked.

@@ -180,12 +180,6 @@ func (p *pools) transport(number int) *http.Transport {
 	return t
 }
 
-// poolUse is what the attempts of a call know of the pools.
-type poolUse struct {
-	avoid       atomic.Uint32 // those that an attempt uses, or in which it timed out: a set of bits
-	misdirected atomic.Bool   // a response was 421
-}
-
 // choose returns the number of the pool for a request: the first without a silent connection to
 // the host that is not in a set of pools to avoid.
 func (p *pools) choose(key poolKey, avoid uint32) int {

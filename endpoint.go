@@ -11,13 +11,6 @@ import (
 // visit is where one attempt goes, with the state of the scope.
 type visit = route.Visit[*record]
 
-// destination is where the last attempt that is not concurrent goes, or the next retry.
-type destination struct {
-	route      *route.Call[*record] // of package endpoints; nil: the request has one server
-	record     *record
-	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
-}
-
 // findServers finds the state of the server, or of each endpoint. Transport.Scope splits the scopes of endpoints.
 func (c *call) findServers(list *route.Route) {
 	if list == nil {

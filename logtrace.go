@@ -84,8 +84,8 @@ func (l *traceLogger) pace(a *Attempt) {
 	if a.of == nil {
 		return
 	}
-	r, now := a.of.call.record, time.Now()
-	at, said := now.Sub(a.of.call.origin), r.said.Load()
+	r, at := a.of.call.record, time.Since(a.of.call.origin)
+	said := r.said.Load()
 	wasSlow := said != nil && said.slowSince.Load() != 0
 	switch {
 	case a.Latency == 0 && r.attemptsAreOld(at), a.Latency >= latency.SlowMore:
@@ -97,7 +97,7 @@ func (l *traceLogger) pace(a *Attempt) {
 	attrs := append(requestAttrs(a.Request),
 		slog.String("scope", r.name), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples))
 	said = made(&r.said)
-	if s.Slow && said.due(&said.slowAt, now) {
+	if s.Slow && due(&said.slowAt, at) {
 		said.slowSince.CompareAndSwap(0, int64(at))
 		l.log(a.Request.Context(), slog.LevelWarn, "scope_slow", 0, append(attrs,
 			slog.Int("attempts_in_flight", r.inFlight.Count()), slog.Duration("in_flight_age", s.InFlightAge)))
@@ -209,13 +209,13 @@ func (l *traceLogger) clientErrors(done *Call) {
 	if c == nil || c.last.class() != classClientError && c.last.class() != classThrottled {
 		return
 	}
-	now, code := time.Now(), done.Response.StatusCode
-	responses := c.record.ended.read(now.Sub(c.origin), window.Buckets, c.origin)
+	at, code := time.Since(c.origin), done.Response.StatusCode
+	responses := c.record.ended.read(at, window.Buckets, c.origin)
 	many := responses.Calls >= minClientErrorCalls && float64(responses.ClientErrors) > maxClientErrorRatio*float64(responses.Calls)
 	if code != http.StatusUnauthorized && code != http.StatusForbidden && !many {
 		return
 	}
-	if said := made(&c.record.said); !said.due(&said.clientsAt, now) {
+	if !due(&made(&c.record.said).clientsAt, at) {
 		return
 	}
 	attrs := append(requestAttrs(done.Request), slog.String("scope", done.Scope))
@@ -324,21 +324,15 @@ func (l *traceLogger) admit(event string, rate int, now time.Time) (suppressed i
 	return suppressed, true
 }
 
-// scopeLog is what the log has said of a scope.
+// scopeLog is what the log has said of a scope. Times are since the origin.
 type scopeLog struct {
-	slowSince atomic.Int64 // the origin's time; 0: the scope is not slow
-
-	mu                sync.Mutex
-	slowAt, clientsAt time.Time // of the records
+	slowSince         atomic.Int64 // 0: the scope is not slow
+	slowAt, clientsAt atomic.Int64 // of the records; 0: there was none
 }
 
 // due reports whether a record may be written that is written once a minute.
-func (s *scopeLog) due(last *time.Time, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(*last) < time.Minute {
-		return false
-	}
-	*last = now
-	return true
+func due(last *atomic.Int64, at time.Duration) bool {
+	before := last.Load()
+	recent := before != 0 && at-time.Duration(before) < time.Minute
+	return !recent && last.CompareAndSwap(before, int64(max(at, 1)))
 }

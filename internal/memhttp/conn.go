@@ -41,7 +41,7 @@ func (a addr) String() string { return string(a) }
 
 func newConns(client, server addr) (c, s *Conn) {
 	wake := sync.NewCond(new(sync.Mutex))
-	request, response := &stream{wake: wake}, &stream{wake: wake}
+	request, response := new(stream), new(stream)
 	c = &Conn{wake: wake, in: response, out: request, local: client, remote: server}
 	s = &Conn{wake: wake, in: request, out: response, local: server, remote: client}
 	return c, s
@@ -63,7 +63,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return 0, c.fail("read", net.ErrClosed)
 		case len(p) == 0:
 			return 0, nil
-		case c.in.readBy.passed():
+		case passed(c.in.readBy):
 			return 0, c.fail("read", os.ErrDeadlineExceeded)
 		case c.in.data.Len() > 0:
 			n, _ := c.in.data.Read(p)
@@ -86,19 +86,27 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		switch {
 		case c.closed:
 			return n, c.fail("write", net.ErrClosed)
-		case c.out.writeBy.passed():
+		case passed(c.out.writeBy):
 			return n, c.fail("write", os.ErrDeadlineExceeded)
 		case c.writeClosed:
 			return n, c.fail("write", os.NewSyscallError("write", syscall.EPIPE))
 		case c.out.refusal != 0:
 			return n, c.fail("write", os.NewSyscallError("write", c.out.refusal))
 		}
-		k := c.out.push(p[n:])
+		k := min(len(p)-n, bufferSize-c.out.data.Len())
+		switch {
+		case len(p) == 0:
+		case k == 0: // without a wake-up, because waiting writers would wake each other forever
+			c.wake.Wait()
+		case c.out.gone:
+			// The writer's kernel accepts the bytes, the peer's kernel answers with a reset, and only the next write fails.
+			c.out.refusal = cmp.Or(c.out.refusal, syscall.EPIPE)
+		default:
+			c.out.data.Write(p[n : n+k])
+			c.wake.Broadcast()
+		}
 		if n += k; n == len(p) {
 			return n, nil
-		}
-		if k == 0 {
-			c.wake.Wait()
 		}
 	}
 }
@@ -116,8 +124,6 @@ func (c *Conn) Close() error {
 		default:
 			c.out.fin = true
 		}
-		c.in.readBy.set(c.in, time.Time{})
-		c.out.writeBy.set(c.out, time.Time{})
 	})
 	if err == nil && c.onClose != nil {
 		c.onClose()
@@ -155,12 +161,33 @@ func (c *Conn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline sets the deadline of reads.
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	return c.set("set", func() { c.in.readBy.set(c.in, t) })
+	return c.setDeadline(&c.in.readBy, t)
 }
 
 // SetWriteDeadline sets the deadline of writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	return c.set("set", func() { c.out.writeBy.set(c.out, t) })
+	return c.setDeadline(&c.out.writeBy, t)
+}
+
+func (c *Conn) setDeadline(deadline *time.Time, t time.Time) error {
+	return c.set("set", func() {
+		*deadline = time.Time{}
+		if !t.IsZero() {
+			wait := time.Until(t)
+			// Not t itself: without a monotonic reading the timer could fire a moment before
+			// that time, and the waiters would then wait forever.
+			*deadline = time.Now().Add(wait)
+			time.AfterFunc(wait, c.wakeAll)
+		}
+	})
+}
+
+func passed(deadline time.Time) bool { return !deadline.IsZero() && time.Until(deadline) <= 0 }
+
+func (c *Conn) wakeAll() {
+	c.wake.L.Lock()
+	defer c.wake.L.Unlock()
+	c.wake.Broadcast()
 }
 
 // set calls f with the mutex held, and wakes blocked calls. It fails if c is closed.
@@ -195,54 +222,12 @@ const bufferSize = 64 << 10
 // stream is one direction of a connection, from its writer to its reader. Both directions
 // share one mutex, so that a close or a reset changes both at the same time.
 type stream struct {
-	wake *sync.Cond // of the connection, with its mutex: all blocked calls wait for it
-
 	data bytes.Buffer
 	fin  bool // the stream ends after data
 	rst  bool // the connection was reset after data
 
 	gone    bool          // the reader has closed its end
 	refusal syscall.Errno // the error of all further writes, after a reset or a close
-	readBy  deadline      // of reads
-	writeBy deadline      // of writes
-}
-
-type deadline struct {
-	at    time.Time // zero: none
-	timer *time.Timer
-}
-
-func (d *deadline) set(s *stream, t time.Time) {
-	if d.timer != nil {
-		d.timer.Stop()
-	}
-	*d = deadline{}
-	if !t.IsZero() {
-		wait := time.Until(t)
-		// Not t itself: without a monotonic reading the timer could fire a moment before
-		// that time, and the waiters would then wait forever.
-		d.at = time.Now().Add(wait)
-		d.timer = time.AfterFunc(wait, func() {
-			s.wake.L.Lock()
-			defer s.wake.L.Unlock()
-			s.wake.Broadcast()
-		})
-	}
-}
-
-func (d *deadline) passed() bool { return !d.at.IsZero() && time.Until(d.at) <= 0 }
-
-// push adds as much of p as fits and returns that number of bytes. 0 means that the writer must wait.
-func (s *stream) push(p []byte) int {
-	k := min(len(p), bufferSize-s.data.Len())
-	switch {
-	case k == 0: // without a wake-up, because waiting writers would wake each other forever
-	case s.gone:
-		// The writer's kernel accepts the bytes, the peer's kernel answers with a reset, and only the next write fails.
-		s.refusal = cmp.Or(s.refusal, syscall.EPIPE)
-	default:
-		s.data.Write(p[:k])
-		s.wake.Broadcast()
-	}
-	return k
+	readBy  time.Time     // deadline of reads; zero: none
+	writeBy time.Time     // deadline of writes; zero: none
 }

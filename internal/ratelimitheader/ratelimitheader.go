@@ -31,6 +31,8 @@ package ratelimitheader
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -110,29 +112,20 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 		lines []string
 	}
 	var buffer [maxFields / 2]field // nearly always enough
-	var order [maxFields]uint8
 	fields := buffer[:0]
 	for name, lines := range h {
-		if !mayLimit(name) {
-			continue
+		if mayLimit(name) && len(fields) <= maxFields {
+			fields = append(fields, field{name, lines})
 		}
-		if len(fields) == maxFields {
-			return State{}, false
-		}
-		i := len(fields)
-		for ; i > 0 && name < fields[order[i-1]].name; i-- {
-			order[i] = order[i-1]
-		}
-		order[i] = uint8(len(fields))
-		fields = append(fields, field{name, lines})
 	}
-	if len(fields) == 0 || cached(h) {
+	if len(fields) == 0 || len(fields) > maxFields || cached(h) {
 		return State{}, false
 	}
+	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	p := parser{header: h, now: now, custom: newQuota(custom), standard: newQuota(standard)}
-	for _, i := range order[:len(fields)] {
-		if m := meaningOf(fields[i].name); m.part != nothing {
-			p.readField(m, fields[i].lines)
+	for _, f := range fields {
+		if m := meaningOf(f.name); m.part != nothing {
+			p.readField(m, f.lines)
 		}
 	}
 	p.finish()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"modernc.org/sqlite"
@@ -24,7 +25,7 @@ type writerQueue struct {
 	mu     sync.Mutex
 	holder *Waiter
 	queues [2][]*Waiter // holders of leases, and all others
-	grants uint64
+	grants atomic.Uint64
 }
 
 // Waiter is a writer's position in the queue of its store. It is used once.
@@ -141,13 +142,7 @@ func (q *writerQueue) Leave(w *Waiter) {
 
 func (q *writerQueue) grant(w *Waiter) {
 	q.holder = w
-	q.grants++
-}
-
-func (q *writerQueue) count() uint64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.grants
+	q.grants.Add(1)
 }
 
 // ErrLocked means that SQLite's write lock was not free within Settings.BusyTimeout. Nothing was changed.

@@ -39,7 +39,7 @@ type Batch func(ctx context.Context, tx *sql.Tx, limit int) (int, error)
 // Deletions are not flushed to disk: a record that reappears is swept again. If the write lock is not free, Sweep
 // returns early without an error.
 func (d *DB) Sweep(ctx context.Context, limit int, batch Batch) (swept int, err error) {
-	grants := d.count()
+	grants := d.grants.Load()
 	for swept < limit {
 		n, took, err := d.sweepOnce(ctx, min(SweepBatch, limit-swept), batch)
 		swept += n
@@ -51,7 +51,7 @@ func (d *DB) Sweep(ctx context.Context, limit int, batch Batch) (swept int, err 
 			d.checkpoint(ctx, "PASSIVE")
 		}
 		before := grants
-		if grants = d.count(); grants > before+1 { // more than this batch
+		if grants = d.grants.Load(); grants > before+1 { // more than this batch
 			took *= sweepRatio
 		}
 		if err := sleep.Context(ctx, max(sweepPause, took)); err != nil {

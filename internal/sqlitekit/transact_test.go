@@ -34,7 +34,7 @@ func begin(t *testing.T, first func(context.Context, *sql.Tx) error) *group {
 		})
 	}()
 	<-working
-	l.given = l.d.count()
+	l.given = l.d.grants.Load()
 	return l
 }
 
@@ -55,7 +55,7 @@ func (l *group) length() int {
 }
 
 // grants returns the number of writers after the first that were let write.
-func (l *group) grants() int { return int(l.d.count() - l.given) }
+func (l *group) grants() int { return int(l.d.grants.Load() - l.given) }
 
 // The work of waiting writers is done in the transaction before them.
 func TestTransact_groupCommit(t *testing.T) {
