@@ -331,23 +331,6 @@ func TestQuota_namesInSharedStore(t *testing.T) {
 	}
 }
 
-// A6: a replay returns its cost to the store, also when its client has gone away.
-func TestQuota_replayReturnsCostToStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var store quotastore.Memory
-		ctx, cancel := context.WithCancel(t.Context())
-		q := &admission.Quota{Limit: 2, Store: &store}
-		h := q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Idempotency-Replayed", "true")
-			cancel()
-		}))
-		ask(t, h, func(r *http.Request) { *r = *r.WithContext(ctx) })
-		result, err := q.Take(t.Context(), "192.0.2.1", 0)
-		require.NoError(t, err)
-		require.Equal(t, 2, result.Remaining)
-	})
-}
-
 // A request that ends before the store answers is no failure of the store.
 func TestQuota_clientGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
