@@ -97,24 +97,3 @@ func TestHandler_storesCompleteResponsesOnly(t *testing.T) {
 		}
 	}
 }
-
-// TestHandlerMaxSpool_withContentLength: a response that could not be kept ends as one
-// without a declared length does.
-func TestHandlerMaxSpool_withContentLength(t *testing.T) {
-	for _, declared := range []bool{false, true} {
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
-			if declared {
-				w.Header().Set("Content-Length", "100")
-			}
-			for range 10 {
-				if _, err := io.WriteString(w, "0123456789"); err != nil {
-					return
-				}
-			}
-		}, func(h *idempotency.Handler) { h.MaxResponse, h.MaxSpool = 20, 50 })
-		_, panicked := servePanicking(r, request(t))
-		assert.Equal(t, http.ErrAbortHandler, panicked)
-		requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
-		assert.EqualValues(t, 1, r.executions.Load())
-	}
-}

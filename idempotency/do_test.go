@@ -147,43 +147,14 @@ func TestDo_endings(t *testing.T) {
 	}
 }
 
-func TestPermanent(t *testing.T) {
-	require.NoError(t, idempotency.Permanent(nil))
-	err := idempotency.Permanent(errWork)
-	require.ErrorIs(t, err, errWork)
-	assert.Equal(t, errWork.Error(), err.Error())
+func TestMarkedErrors(t *testing.T) {
+	for _, mark := range []func(error) error{idempotency.Permanent, idempotency.Retryable} {
+		require.NoError(t, mark(nil))
+		err := mark(errWork)
+		require.ErrorIs(t, err, errWork)
+		assert.Equal(t, errWork.Error(), err.Error())
+	}
 	assert.NotEmpty(t, new(idempotency.PermanentError).Error())
-}
-
-func TestRetryable(t *testing.T) {
-	require.NoError(t, idempotency.Retryable(nil))
-	err := idempotency.Retryable(errWork)
-	require.ErrorIs(t, err, errWork)
-	assert.Equal(t, errWork.Error(), err.Error())
-}
-
-func TestDo_function(t *testing.T) {
-	var calls atomic.Int64
-	store := new(idempotency.Memory)
-	do := func(scope, operation string, fingerprint idempotency.Fingerprint) (idempotency.Result, error) {
-		return idempotency.Do(t.Context(), store, scope, operation, theKey, fingerprint, counted(&calls, doResult, nil))
-	}
-	for range 2 {
-		result, err := do("comp1", "import", "v1:a")
-		require.NoError(t, err)
-		assert.Equal(t, doResult, result)
-	}
-	assert.EqualValues(t, 1, calls.Load())
-
-	_, err := do("comp1", "import", "v1:b")
-	require.ErrorIs(t, err, idempotency.ErrMismatch)
-	assert.EqualValues(t, 1, calls.Load())
-
-	for _, other := range [][2]string{{"comp2", "import"}, {"comp1", "export"}} {
-		_, err = do(other[0], other[1], "v1:a")
-		require.NoError(t, err)
-	}
-	assert.EqualValues(t, 3, calls.Load())
 }
 
 func TestDo_invalid(t *testing.T) {

@@ -91,22 +91,6 @@ func TestBucket_afterLongTime(t *testing.T) {
 	}
 }
 
-// If the clock is set back, the bucket continues from there. If it is set forward, the
-// bucket is full.
-func TestBucket_clockJumps(t *testing.T) {
-	r := Rule{Limit: 10, Window: time.Second, Burst: 10}
-	var b bucket
-	hour := int64(time.Hour)
-	b.take(hour, 10, 10, &r)
-	_, ok := b.take(0, 1, 1, &r) // an hour back
-	require.False(t, ok)
-	require.LessOrEqual(t, b.reset(&r), int64(time.Second))
-	_, ok = b.take(b.wait(1, &r), 1, 1, &r)
-	require.True(t, ok)
-	taken, _ := b.take(1000*hour, 100, 1, &r)
-	require.EqualValues(t, 10, taken)
-}
-
 // FuzzBucket checks that any rule and any times give consistent results, and no panic.
 func FuzzBucket(f *testing.F) {
 	f.Add(100, int64(time.Minute), 0, int64(0), int64(1), int64(1), int64(5))
@@ -225,17 +209,18 @@ func TestWindow_returnedUnits(t *testing.T) {
 	}
 }
 
-// If the clock is set back, the takes move with it. If it is set forward, they expire.
-func TestWindow_clockJumps(t *testing.T) {
-	r := Rule{Limit: 10, Window: time.Second, Sliding: true}
-	var w window
-	hour := int64(time.Hour)
-	w.take(hour, 10, 10, &r)
-	_, ok := w.take(0, 1, 1, &r) // an hour back
-	require.False(t, ok)
-	require.LessOrEqual(t, w.reset(0, &r), int64(time.Second))
-	units, _ := w.take(int64(time.Second), 20, 1, &r)
-	require.EqualValues(t, 10, units)
-	units, _ = w.take(hour*1000, 20, 1, &r)
-	require.EqualValues(t, 10, units)
+// If the clock is set back, a bucket continues from there, and the takes of a window move with it. If it is set forward, both
+// are full.
+func TestAccount_clockJumps(t *testing.T) {
+	for _, sliding := range []bool{false, true} {
+		r := Rule{Limit: 10, Window: time.Second, Burst: 10, Sliding: sliding}
+		var a account
+		hour := int64(time.Hour)
+		require.True(t, a.take(hour, 10, 10, &r).OK)
+		back := a.take(0, 1, 1, &r) // an hour back
+		require.False(t, back.OK)
+		require.LessOrEqual(t, back.ResetAfter, time.Second)
+		require.True(t, a.take(int64(back.RetryAfter), 1, 1, &r).OK)
+		require.Equal(t, 10, a.take(1000*hour, 100, 1, &r).Allowed)
+	}
 }

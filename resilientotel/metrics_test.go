@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -205,7 +203,20 @@ func TestNumbersAgree(t *testing.T) {
 			}
 		}
 		require.Equal(t, 120, seen.calls)
+		outcome := func(scope, name string) (n int) {
+			for series, calls := range all {
+				if strings.HasPrefix(series, "#"+metricCallDuration) && strings.Contains(series, "outcome="+name+" resilienthttp.scope="+scope+" ") {
+					n += int(calls)
+				}
+			}
+			return n
+		}
 		for _, s := range state.Scopes {
+			of := s.Responses
+			failed := of.ClientErrors + of.ServerErrors + of.NetworkErrors + of.Timeouts
+			require.Equal(t, outcome(s.Scope, "permanent_error")+outcome(s.Scope, "failed")+outcome(s.Scope, "timeout"), failed)
+			require.Equal(t, outcome(s.Scope, "rejected"), of.Rejected)
+			require.Equal(t, outcome(s.Scope, "success"), of.Calls-of.Rejected-failed)
 			scope := "{resilienthttp.scope=" + s.Scope + "}"
 			near(t, float64(s.Breaker.State), all["resilienthttp.client.breaker.state"+scope])
 			near(t, s.Budget.Remaining, all["resilienthttp.client.retry_budget.remaining"+scope])
@@ -225,30 +236,6 @@ func TestNumbersAgree(t *testing.T) {
 			}
 		}
 		require.Equal(t, seen.attempts, spans)
-	})
-}
-
-// T8: the retry budget and the active attempts agree with State.
-func TestBudgetAndActiveAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, tr := record(), &resilienthttp.Transport{
-			Base: script(answer{after: time.Second, status: 500}), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: 1, Burst: 10, Static: true},
-			Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: resilienthttp.Constant(time.Millisecond)},
-		}
-		rt := r.Wrap(tr)
-		for range 3 {
-			require.NoError(t, called(t, rt, get(t, t.Context(), url)))
-		}
-		all, of := r.metrics(t), tr.State().Scopes[0]
-		near(t, 3.0, all["resilienthttp.client.retries{resilienthttp.retry.reason=500 resilienthttp.scope=api.test:8443}"])
-		near(t, 3.0, total(all, "#resilienthttp.client.call.duration"))
-		near(t, of.Budget.Remaining, all["resilienthttp.client.retry_budget.remaining{resilienthttp.scope=api.test:8443}"])
-		near(t, 3.0, all["resilienthttp.client.retries.denied{resilienthttp.scope=api.test:8443 resilienthttp.stop_reason=max_attempts}"])
-		inBackground(t, rt, url)
-		time.Sleep(500 * time.Millisecond)
-		near(t, 1.0, r.metrics(t)["resilienthttp.client.active_attempts{resilienthttp.scope=api.test:8443}"])
-		require.Equal(t, 1, tr.State().Scopes[0].InFlight)
-		time.Sleep(time.Minute)
 	})
 }
 
@@ -441,78 +428,6 @@ func TestAdmission(t *testing.T) {
 	})
 	r.Unregister()
 	require.NotContains(t, r.metrics(t), "resilienthttp.admission.concurrency_limit{resilienthttp.shedder.name=front}")
-}
-
-// T8, T9: State counts the same calls by their outcome as the metrics. Canceled calls are not counted.
-func TestResponses_agreeWithMetrics(t *testing.T) {
-	for seed := range uint64(6) {
-		synctest.Test(t, func(t *testing.T) {
-			random, r := rand.New(rand.NewPCG(seed, 1)), record()
-			var mu sync.Mutex
-			draw := func(n int) int {
-				mu.Lock()
-				defer mu.Unlock()
-				return random.IntN(n)
-			}
-			tr := &resilienthttp.Transport{
-				Hedge: &resilienthttp.Hedge{Delay: 20 * time.Millisecond, MaxRatio: 1}, Breaker: &resilienthttp.Breaker{MinRequests: 10},
-				Base: roundTripper(func(req *http.Request) (*http.Response, error) {
-					select {
-					case <-time.After(time.Duration(draw(60)) * time.Millisecond):
-					case <-req.Context().Done():
-						return nil, req.Context().Err()
-					}
-					switch draw(10) {
-					case 0:
-						return nil, io.ErrUnexpectedEOF
-					case 1:
-						return nil, errors.New("broken")
-					case 2, 3:
-						return respond(req, http.StatusServiceUnavailable), nil
-					case 4:
-						return respond(req, http.StatusNotFound), nil
-					}
-					return respond(req, http.StatusOK), nil
-				}),
-			}
-			rt := r.Wrap(tr)
-			const calls = 200
-			for range calls {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+draw(2000))*time.Millisecond)
-				if draw(4) == 0 {
-					time.AfterFunc(time.Duration(1+draw(99))*time.Millisecond, cancel)
-				}
-				_ = called(t, rt, get(t, ctx, url))
-				cancel()
-			}
-			synctest.Wait()
-			outcomes := map[string]int{}
-			all := r.metrics(t)
-			for _, outcome := range []string{"success", "permanent_error", "failed", "rejected", "timeout", "canceled"} {
-				for series, n := range all {
-					if name, ok := outcomeIn(series); ok && name == outcome {
-						outcomes[outcome] += int(n)
-					}
-				}
-			}
-			responses := tr.State().Scopes[0].Responses
-			failed := responses.ClientErrors + responses.ServerErrors + responses.NetworkErrors + responses.Timeouts
-			require.Equal(t, outcomes["permanent_error"]+outcomes["failed"]+outcomes["timeout"], failed, "seed %d: %v", seed, outcomes)
-			require.Equal(t, outcomes["rejected"], responses.Rejected, "seed %d: %v", seed, outcomes)
-			require.Equal(t, outcomes["success"], responses.Calls-responses.Rejected-failed, "seed %d: %v", seed, outcomes)
-			require.Equal(t, calls, responses.Calls+outcomes["canceled"], "seed %d: %v", seed, outcomes)
-		})
-	}
-}
-
-// outcomeIn returns the outcome of a series of the calls' counts.
-func outcomeIn(series string) (string, bool) {
-	rest, ok := strings.CutPrefix(series, "#resilienthttp.client.call.duration{")
-	_, value, found := strings.Cut(rest, "resilienthttp.outcome=")
-	if !ok || !found {
-		return "", false
-	}
-	return strings.TrimRight(strings.Fields(value)[0], "}"), true
 }
 
 // T4: a server that sends any status and any version of HTTP makes a bounded number of series.
