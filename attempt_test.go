@@ -279,7 +279,7 @@ func TestPanic_releasesPermits(t *testing.T) {
 					status(500, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3000"),
 					status(500), status(200),
 				)
-				limits := &resilienthttp.RateLimit{}
+				limits := &resilienthttp.RateLimit{MaxInFlight: 1}
 				breaker := &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: time.Second, MaxCooldown: time.Second}
 				tr := &resilienthttp.Transport{
 					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -326,6 +326,7 @@ func TestPanic_releasesPermits(t *testing.T) {
 				}
 				synctest.Wait()
 				base.requireBalance(t)
+				require.EqualValues(t, 1, slots(t, tr).Remaining)
 				for ctx := range contexts {
 					require.Error(t, ctx.Err(), "the context of the attempt has not ended")
 				}

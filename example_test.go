@@ -71,15 +71,20 @@ func ExamplePolicy_classifyBody() {
 	// Output: 429 {"code":"monthly_limit"} 1
 }
 
-// Only some hosts support keys. Other hosts get none, and their POSTs are not retried.
+// The header and the hosts of an API that honors keys. Other hosts get none, and their POSTs are not retried.
 func ExampleIdempotency_hosts() {
 	bank, mail := faulttest.New(nil, faulttest.Status(http.StatusCreated)), faulttest.New(nil, faulttest.Status(http.StatusBadGateway))
 	defer bank.Close()
 	defer mail.Close()
 
-	client := &http.Client{Transport: &resilienthttp.Transport{Idempotency: resilienthttp.Idempotency{
-		Hosts: []string{strings.TrimPrefix(bank.URL, "http://")},
-	}}}
+	host := strings.TrimPrefix(bank.URL, "http://")
+
+	client := &http.Client{Transport: &resilienthttp.Transport{
+		Idempotency: resilienthttp.Idempotency{
+			Header: "PayPal-Request-Id",
+			Hosts:  []string{host}, // such as "api-m.paypal.com" or "*.example.com"
+		},
+	}}
 	for _, api := range []*faulttest.Server{bank, mail} {
 		resp, err := client.Post(api.URL, "application/json", strings.NewReader("{}"))
 		if err != nil {
@@ -87,11 +92,12 @@ func ExampleIdempotency_hosts() {
 			return
 		}
 		_ = resp.Body.Close()
-		fmt.Println(resp.StatusCode, "key:", api.Requests()[0].Key != "", "requests:", api.Total())
+		key := api.Requests()[0].Header.Get("PayPal-Request-Id")
+		fmt.Println(resp.StatusCode, "characters of the key:", len(key), "requests:", api.Total())
 	}
 	// Output:
-	// 201 key: true requests: 1
-	// 502 key: false requests: 1
+	// 201 characters of the key: 36 requests: 1
+	// 502 characters of the key: 0 requests: 1
 }
 
 // A call without a response returns an *Error. errors.Is finds the reason and the cause.
@@ -638,29 +644,6 @@ func ExampleIdempotency() {
 	// Output:
 	// 502 attempts: 1 key: false
 	// request is not idempotent
-}
-
-// The header and the hosts of an API that honors keys.
-func ExampleIdempotency_header() {
-	api := faulttest.New(nil, faulttest.Status(http.StatusCreated))
-	defer api.Close()
-	host := strings.TrimPrefix(api.URL, "http://")
-
-	transport := &resilienthttp.Transport{
-		Idempotency: resilienthttp.Idempotency{
-			Header: "PayPal-Request-Id",
-			Hosts:  []string{host}, // such as "api-m.paypal.com" or "*.example.com"
-		},
-	}
-	client := &http.Client{Transport: transport}
-	resp, err := client.Post(api.URL, "application/json", strings.NewReader("{}"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = resp.Body.Close()
-	fmt.Println("characters of the key:", len(api.Requests()[0].Header.Get("PayPal-Request-Id")))
-	// Output: characters of the key: 36
 }
 
 // The caller's own key makes two calls one operation: here the caller repeats the call after

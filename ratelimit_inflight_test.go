@@ -186,18 +186,6 @@ func TestMaxInFlight_slotIsReturned(t *testing.T) {
 		{name: "the deadline", step: hanging, deadline: s},
 		{name: "a panic of Base", step: panicking("Base")},
 		{name: "Goexit of Base", step: goexit},
-		{name: "a panic of Classify", step: status(200), change: func(tr *resilienthttp.Transport) {
-			tr.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { panic("Classify") }
-		}},
-		{name: "a panic of AttemptStart", step: status(200), change: func(tr *resilienthttp.Transport) {
-			tr.Trace = &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { panic("hook") }}
-		}},
-		{name: "a panic of AttemptDone", step: status(200), change: func(tr *resilienthttp.Transport) {
-			tr.Trace = &resilienthttp.Trace{AttemptDone: func(*resilienthttp.Attempt) { panic("hook") }}
-		}},
-		{name: "a panic of CallDone", step: status(200), change: func(tr *resilienthttp.Transport) {
-			tr.Trace = &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { panic("hook") }}
-		}},
 		{name: "retries, one after another", step: after(s, status(503)), change: func(tr *resilienthttp.Transport) { tr.Policy = every(s) }},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
