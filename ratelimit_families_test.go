@@ -40,6 +40,24 @@ func (w *fixedWindow) take(at time.Duration) (ok bool, remaining int, reset time
 	return ok, w.limit - w.used, w.length - at%w.length
 }
 
+// respond takes a request, and shows the window in fields with a prefix.
+func (w *fixedWindow) respond(at time.Duration, prefix string) (status int, fields []any) {
+	ok, left, reset := w.take(at)
+	fields = []any{prefix + "Limit", w.limit, prefix + "Remaining", left, prefix + "Reset", seconds(reset)}
+	if !ok {
+		return 429, fields
+	}
+	return 200, fields
+}
+
+// shownBy429s is a window that only rejections show.
+func (w *fixedWindow) shownBy429s(at time.Duration, _ string) (status int, fields []any) {
+	if status, fields = w.respond(at, "X-RateLimit-"); status == 200 {
+		return 200, nil
+	}
+	return status, fields
+}
+
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // limiterLoad is the calling side: workers that call again and again, with a pause and a path each,
@@ -125,12 +143,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				"/b": {limit: 60 + r.IntN(60), length: 10 * s, offset: time.Duration(1+r.IntN(8)) * s},
 			}
 			return func(at time.Duration, path string) (int, []any) {
-				ok, left, reset := windows[path].take(at)
-				fields := []any{"X-Rate-Limit-Limit", windows[path].limit, "X-Rate-Limit-Remaining", left, "X-Rate-Limit-Reset", seconds(reset)}
-				if !ok {
-					return 429, fields
-				}
-				return 200, fields
+				return windows[path].respond(at, "X-Rate-Limit-")
 			}
 		}, limiterLoad{1, 20, s / 2, []string{"/a", "/b"}}},
 		{"two quotas of one path with equal limits", .50, func(r *rand.Rand) limiterModel {
@@ -142,12 +155,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				if n++; n%4 == 0 {
 					w = two
 				}
-				ok, left, reset := w.take(at)
-				fields := []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", seconds(reset)}
-				if !ok {
-					return 429, fields
-				}
-				return 200, fields
+				return w.respond(at, "X-RateLimit-")
 			}
 		}, limiterLoad{1, 20, s, []string{"/"}}},
 		{"a quota that is refuted, and then gone", .95, func(r *rand.Rand) limiterModel {
@@ -160,22 +168,10 @@ func TestRateLimit_badlyTold(t *testing.T) {
 			}
 		}, limiterLoad{1, 10, s / 2, []string{"/"}}},
 		{"processes beside a small quota that only 429s show", .95, func(r *rand.Rand) limiterModel {
-			w := &fixedWindow{limit: 2 + r.IntN(3), length: 5 * s}
-			return func(at time.Duration, _ string) (int, []any) {
-				if ok, left, reset := w.take(at); !ok {
-					return 429, []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", seconds(reset)}
-				}
-				return 200, nil
-			}
+			return (&fixedWindow{limit: 2 + r.IntN(3), length: 5 * s}).shownBy429s
 		}, limiterLoad{2, 2, s, []string{"/"}}},
 		{"a window of a second that only 429s show", .95, func(r *rand.Rand) limiterModel {
-			w := &fixedWindow{limit: 20 + r.IntN(15), length: s, offset: time.Duration(r.Int64N(int64(s)))}
-			return func(at time.Duration, _ string) (int, []any) {
-				if ok, left, reset := w.take(at); !ok {
-					return 429, []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", seconds(reset)}
-				}
-				return 200, nil
-			}
+			return (&fixedWindow{limit: 20 + r.IntN(15), length: s, offset: time.Duration(r.Int64N(int64(s)))}).shownBy429s
 		}, limiterLoad{1, 40, 600 * time.Millisecond, []string{"/"}}},
 		{"a small token bucket that only 429s show", .50, func(r *rand.Rand) limiterModel {
 			burst, rate := float64(1+r.IntN(2)), float64(1+r.IntN(2))
@@ -272,54 +268,49 @@ func TestRateLimit_customerInTheBody(t *testing.T) {
 func TestRateLimit_processesOfOneWindow(t *testing.T) {
 	calls, failed := 0, 0
 	for range 6 {
-		runProcessesOfOneWindow(t, &calls, &failed)
+		synctest.Test(t, func(t *testing.T) {
+			const processes, workers, length, window = 20, 3, 90 * time.Second, time.Second
+			quota := fixedWindow{limit: 20, length: window}
+			pause := time.Duration(float64(processes*workers) / (1.3 * float64(quota.limit)) * float64(window))
+			begun := time.Now()
+			var mu sync.Mutex // guards the values below, and quota
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				ok, remaining, reset := quota.take(time.Since(begun))
+				mu.Unlock()
+				time.Sleep(5*time.Millisecond + rand.N(20*time.Millisecond))
+				fields := []string{"X-RateLimit-Limit", "20", "X-RateLimit-Remaining", strconv.Itoa(remaining), "X-RateLimit-Reset", strconv.Itoa(seconds(reset))}
+				if !ok {
+					return response(r, http.StatusTooManyRequests, "", append(fields, "Retry-After", strconv.Itoa(seconds(reset)))...), nil
+				}
+				return response(r, http.StatusOK, "", fields...), nil
+			})
+			var all sync.WaitGroup
+			for range processes {
+				tr := &resilienthttp.Transport{Base: base}
+				for range workers {
+					all.Go(func() {
+						for time.Since(begun) < length {
+							time.Sleep(time.Duration(rand.ExpFloat64() * float64(pause)))
+							ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+							resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+							mu.Lock()
+							calls++
+							if err != nil || resp.StatusCode != http.StatusOK {
+								failed++
+							}
+							mu.Unlock()
+							if err == nil {
+								readAll(t, resp)
+							}
+							cancel()
+						}
+					})
+				}
+			}
+			all.Wait()
+		})
 	}
 	t.Logf("%d of %d calls failed", failed, calls)
 	assert.LessOrEqual(t, failed, calls*14/1000)
-}
-
-func runProcessesOfOneWindow(t *testing.T, calls, failed *int) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		const processes, workers, length, window = 20, 3, 90 * time.Second, time.Second
-		quota := fixedWindow{limit: 20, length: window}
-		pause := time.Duration(float64(processes*workers) / (1.3 * float64(quota.limit)) * float64(window))
-		begun := time.Now()
-		var mu sync.Mutex // guards the values below, and quota
-		base := roundTripper(func(r *http.Request) (*http.Response, error) {
-			mu.Lock()
-			ok, remaining, reset := quota.take(time.Since(begun))
-			mu.Unlock()
-			time.Sleep(5*time.Millisecond + rand.N(20*time.Millisecond))
-			fields := []string{"X-RateLimit-Limit", "20", "X-RateLimit-Remaining", strconv.Itoa(remaining), "X-RateLimit-Reset", strconv.Itoa(seconds(reset))}
-			if !ok {
-				return response(r, http.StatusTooManyRequests, "", append(fields, "Retry-After", strconv.Itoa(seconds(reset)))...), nil
-			}
-			return response(r, http.StatusOK, "", fields...), nil
-		})
-		var all sync.WaitGroup
-		for range processes {
-			tr := &resilienthttp.Transport{Base: base}
-			for range workers {
-				all.Go(func() {
-					for time.Since(begun) < length {
-						time.Sleep(time.Duration(rand.ExpFloat64() * float64(pause)))
-						ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-						mu.Lock()
-						*calls++
-						if err != nil || resp.StatusCode != http.StatusOK {
-							*failed++
-						}
-						mu.Unlock()
-						if err == nil {
-							readAll(t, resp)
-						}
-						cancel()
-					}
-				})
-			}
-		}
-		all.Wait()
-	})
 }
