@@ -1,8 +1,12 @@
 package resilienthttp_test
 
 import (
+	"context"
 	"math"
 	"net/http"
+	"net/url"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -273,4 +278,249 @@ func TestBudget_rewardsOnce(t *testing.T) {
 			base.balanced(t)
 		})
 	}
+}
+
+// lostCalls makes a call at each interval of a length, with a deadline, and counts those that get no 200 and began
+// from a time to another. All of them are accounted for.
+func lostCalls(t *testing.T, tr *resilienthttp.Transport, deadline, length, every, from, to time.Duration) int64 {
+	t.Helper()
+	var lost atomic.Int64
+	var calls sync.WaitGroup
+	begun := time.Now()
+	for at := time.Duration(0); at < length; at = time.Since(begun) {
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			trace := &resilienthttp.Trace{CallDone: func(done *resilienthttp.Call) { requireAccounted(t, done) }}
+			resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithTrace(ctx, trace)))
+			if (err != nil || resp.StatusCode != http.StatusOK) && at >= from && at < to {
+				lost.Add(1)
+			}
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+		time.Sleep(every)
+	}
+	calls.Wait()
+	return lost.Load()
+}
+
+// L1: a server hangs for two seconds, or some requests hang for ever. After a timeout the retries of other calls wait for the
+// first one, and its success releases them.
+func TestBudget_hang(t *testing.T) {
+	const from, to = 5 * time.Second, 7 * time.Second
+	for _, row := range []struct {
+		name  string
+		usual time.Duration
+		share int // one of so many requests hangs
+		most  int // of 600 calls that are lost
+	}{
+		{"usually 20 ms: the circuit opens, and its calls wait three seconds", 20 * time.Millisecond, 1, 170},
+		{"usually 100 ms", 100 * time.Millisecond, 1, 10},
+		{"one of ten, usually 20 ms", 20 * time.Millisecond, 10, 10},
+		{"one of ten, usually 300 ms", 300 * time.Millisecond, 10, 10},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun, requests := time.Now(), atomic.Int64{}
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if at := time.Since(begun); at >= from && at < to && requests.Add(1)%int64(row.share) == 0 {
+					return hanging(r)
+				}
+				time.Sleep(row.usual)
+				return status(200)(r)
+			})
+			require.LessOrEqual(t, int(lostCalls(t, tr, 10*time.Second, to+2*time.Second, time.Second/300, from, to)), row.most)
+		})
+	}
+}
+
+// L1: one path is overloaded for ever, beside many quick answers, which fill the bucket. Retries after timeouts do not
+// multiply its load, also if they are answered just in time.
+func TestBudget_overloadBesideQuickAnswers(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		retry step
+	}{
+		{"retries time out", hanging},
+		{"they are answered late", after(900*time.Millisecond, status(200))},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var flying crowd
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Breaker: never()}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				number, _ := resilienthttp.AttemptNumber(r.Context())
+				switch {
+				case r.URL.Path != "/slow":
+					return after(10*time.Millisecond, status(200))(r)
+				case number == 1:
+					return hanging(r)
+				}
+				defer flying.enter()()
+				return row.retry(r)
+			})
+			begun, calls := time.Now(), sync.WaitGroup{}
+			for i := 0; time.Since(begun) < time.Minute; i++ {
+				path := "/quick"
+				if i%20 == 0 {
+					path = "/slow"
+				}
+				calls.Go(func() {
+					_ = discard(tr, newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(withDeadline(t, 5*time.Second)))
+				})
+				time.Sleep(time.Second / 400)
+			}
+			calls.Wait()
+			require.EqualValues(t, 1, flying.most.Load())
+			require.GreaterOrEqual(t, int(flying.total.Load()), 20)
+			require.LessOrEqual(t, int(flying.total.Load()), 150, "of 1,200 calls that time out")
+		})
+	}
+}
+
+// L1: while the retry of a first call is in flight, that of a second one waits. It goes when the first one is over, however it
+// ends, or the second call ends without it.
+func TestBudget_retryWaitsForAnother(t *testing.T) {
+	const s = time.Second
+	end := func(after time.Duration, how func()) step {
+		return func(r *http.Request) (*http.Response, error) {
+			time.Sleep(after)
+			how()
+			return status(200)(r)
+		}
+	}
+	for _, row := range []struct {
+		name    string
+		maxWait time.Duration
+		first   step          // the retry of the first call, which is sent after 1.1 s
+		ended   time.Duration // when the second call has its result
+		want    error         // its StopReason; nil: 200
+		second  string        // what is special about the second call
+	}{
+		{"answered", 0, end(s/2, func() {}), 1600 * time.Millisecond, nil, ""},
+		{"times out: no tokens are left", 0, hanging, 2100 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"panics: no tokens are left", 0, end(s/2, func() { panic("Base") }), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"exits", 0, end(s/2, runtime.Goexit), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"the second must not wait", -1, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"a batch call does not wait", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "batch"},
+		{"with a static Breaker none waits", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "static breaker"},
+		{"static: the second does not wait", 0, end(s/2, func() {}), 1300 * time.Millisecond, nil, "static budget"},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun := time.Now()
+			tr := &resilienthttp.Transport{
+				Policy:  resilienthttp.Policy{AttemptTimeout: s, MaxAttempts: 2, Backoff: resilienthttp.Constant(s / 10)},
+				Budget:  &resilienthttp.Budget{Ratio: 1e-9, Static: row.second == "static budget"},
+				Breaker: &resilienthttp.Breaker{FailureRatio: -1, MaxWait: row.maxWait, Static: row.second == "static breaker"},
+			}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
+				case number == 1:
+					return hanging(r)
+				case r.URL.Path == "/first":
+					return row.first(r)
+				}
+				return status(200)(r)
+			})
+			firstCall, done := newRequest(t, http.MethodGet, "http://api.test/first", ""), make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				_ = discard(tr, firstCall)
+			}()
+			time.Sleep(s / 5)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*s)
+			defer cancel()
+			if row.second == "batch" {
+				ctx = resilienthttp.WithPriority(ctx, resilienthttp.PriorityBatch)
+			}
+			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+			if row.want == nil {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			} else {
+				require.ErrorIs(t, err, row.want)
+				var failed *resilienthttp.Error
+				require.ErrorAs(t, err, &failed)
+				require.Equal(t, resilienthttp.ErrAttemptTimeout, failed.Reason, "as if it had not waited")
+			}
+			require.InDelta(t, row.ended.Seconds(), time.Since(begun).Seconds(), 0.01)
+			<-done
+			require.Zero(t, tr.State().Scopes[0].RetryWaiting)
+			again := tripped(t, tr, newRequest(t, http.MethodGet, "http://api.test/second", ""))
+			require.LessOrEqual(t, len(again), 2, "no call waits for ever")
+		})
+	}
+}
+
+// L1: the circuit opens while a call makes its retries. It holds the next one, which takes no tokens.
+func TestBudget_heldAfterATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		tr := &resilienthttp.Transport{
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, Backoff: resilienthttp.Constant(time.Second)},
+			Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: &resilienthttp.Breaker{Cooldown: 3 * time.Second},
+		}
+		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
+			case r.URL.Path == "/held" && number <= 2:
+				return hanging(r)
+			case away.Load():
+				return status(500)(r)
+			}
+			return status(200)(r)
+		})
+		other := newRequest(t, http.MethodGet, "http://api.test/", "")
+		held := newRequest(t, http.MethodGet, "http://api.test/held", "").WithContext(withDeadline(t, 20*time.Second))
+		var calls sync.WaitGroup
+		time.AfterFunc(2500*time.Millisecond, func() { // its retry is in flight
+			away.Store(true)
+			for range 40 {
+				time.Sleep(10 * time.Millisecond)
+				calls.Go(func() { _ = discard(tr, other) })
+			}
+		})
+		time.AfterFunc(4*time.Second, func() { away.Store(false) })
+		attempts := tripped(t, tr, held)
+		require.Len(t, attempts, 3)
+		require.NotNil(t, attempts[2].Response)
+		require.True(t, attempts[2].Held)
+		calls.Wait()
+	})
+}
+
+// L1, N3: when all endpoints were tried, a call with a list goes on without waiting for the retries of others.
+func TestBudget_timeoutsOfEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 4, Backoff: resilienthttp.Constant(time.Second / 10)},
+			Budget: &resilienthttp.Budget{Burst: 1000}, Breaker: never(),
+		}
+		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if number, _ := resilienthttp.AttemptNumber(r.Context()); number <= 2 {
+				return hanging(r)
+			}
+			return after(750*time.Millisecond, status(200))(r)
+		})
+		list := &endpoints.Transport{Transport: tr, Endpoints: []endpoints.Endpoint{
+			{URL: &url.URL{Scheme: "http", Host: "a.test"}}, {URL: &url.URL{Scheme: "http", Host: "b.test"}},
+		}}
+		var calls sync.WaitGroup
+		var took [8]time.Duration
+		for i := range took {
+			req := newRequest(t, http.MethodGet, "http://a.test/", "").WithContext(withDeadline(t, time.Minute))
+			calls.Go(func() {
+				begun := time.Now()
+				if resp, err := list.RoundTrip(req); err == nil {
+					_ = resp.Body.Close()
+					took[i] = time.Since(begun)
+				}
+			})
+		}
+		calls.Wait()
+		for _, one := range took {
+			require.InDelta(t, 2.85, one.Seconds(), 0.1)
+		}
+	})
 }
