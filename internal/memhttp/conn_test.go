@@ -226,33 +226,28 @@ func TestConn_deadlines(t *testing.T) {
 				go func() { done <- row.call(c) }()
 				return done
 			}
-			t.Run("past", func(t *testing.T) {
-				both(t, func(t *testing.T) {
-					c := start(t)
-					require.NoError(t, row.set(c, long))
-					for range 3 {
-						requireTimeout(t, row.call(c))
-					}
-				})
+			// on runs f in a bubble and in real time, with an end on which reads and writes block.
+			on := func(name string, f func(*testing.T, *Conn)) {
+				t.Run(name, func(t *testing.T) { both(t, func(t *testing.T) { f(t, start(t)) }) })
+			}
+			on("past", func(t *testing.T, c *Conn) {
+				require.NoError(t, row.set(c, long))
+				for range 3 {
+					requireTimeout(t, row.call(c))
+				}
 			})
-			t.Run("present", func(t *testing.T) {
-				both(t, func(t *testing.T) {
-					c := start(t)
-					done := blocked(c)
-					require.NoError(t, row.set(c, time.Now()))
-					requireTimeout(t, <-done)
-				})
+			on("present", func(t *testing.T, c *Conn) {
+				done := blocked(c)
+				require.NoError(t, row.set(c, time.Now()))
+				requireTimeout(t, <-done)
 			})
-			t.Run("future", func(t *testing.T) {
-				both(t, func(t *testing.T) {
-					c := start(t)
-					begin := time.Now()
-					done := blocked(c)
-					require.NoError(t, row.set(c, begin.Add(20*time.Millisecond)))
-					requireTimeout(t, <-done)
-					require.GreaterOrEqual(t, time.Since(begin), 20*time.Millisecond)
-					requireTimeout(t, row.call(c)) // it stays passed
-				})
+			on("future", func(t *testing.T, c *Conn) {
+				begin := time.Now()
+				done := blocked(c)
+				require.NoError(t, row.set(c, begin.Add(20*time.Millisecond)))
+				requireTimeout(t, <-done)
+				require.GreaterOrEqual(t, time.Since(begin), 20*time.Millisecond)
+				requireTimeout(t, row.call(c)) // it stays passed
 			})
 			bubble.Run(t, "past while blocked", func(t *testing.T) {
 				c := start(t)
@@ -275,36 +270,30 @@ func TestConn_deadlines(t *testing.T) {
 				requireTimeout(t, <-done)
 				require.Equal(t, 4*time.Hour, time.Since(begin))
 			})
-			t.Run("close while blocked", func(t *testing.T) {
-				both(t, func(t *testing.T) {
-					c := start(t)
-					require.NoError(t, row.set(c, time.Now().Add(time.Hour)))
-					first, second := blocked(c), blocked(c)
-					require.NoError(t, c.Close())
-					require.ErrorIs(t, <-first, net.ErrClosed)
-					require.ErrorIs(t, <-second, net.ErrClosed)
-				})
+			on("close while blocked", func(t *testing.T, c *Conn) {
+				require.NoError(t, row.set(c, time.Now().Add(time.Hour)))
+				first, second := blocked(c), blocked(c)
+				require.NoError(t, c.Close())
+				require.ErrorIs(t, <-first, net.ErrClosed)
+				require.ErrorIs(t, <-second, net.ErrClosed)
 			})
-			t.Run("set, moved and cleared at once", func(t *testing.T) {
-				both(t, func(t *testing.T) {
-					c := start(t)
-					var wg sync.WaitGroup
-					for range 4 {
-						wg.Go(func() {
-							for range 100 {
-								_ = row.set(c, time.Now().Add(time.Duration(rand.IntN(3)-1)*time.Microsecond))
-								_ = row.set(c, time.Time{})
-							}
-						})
-						wg.Go(func() {
-							for errors.Is(row.call(c), os.ErrDeadlineExceeded) {
-							}
-						})
-					}
-					time.Sleep(5 * time.Millisecond)
-					require.NoError(t, c.Close())
-					wg.Wait()
-				})
+			on("set, moved and cleared at once", func(t *testing.T, c *Conn) {
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						for range 100 {
+							_ = row.set(c, time.Now().Add(time.Duration(rand.IntN(3)-1)*time.Microsecond))
+							_ = row.set(c, time.Time{})
+						}
+					})
+					wg.Go(func() {
+						for errors.Is(row.call(c), os.ErrDeadlineExceeded) {
+						}
+					})
+				}
+				time.Sleep(5 * time.Millisecond)
+				require.NoError(t, c.Close())
+				wg.Wait()
 			})
 		})
 	}
