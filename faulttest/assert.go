@@ -11,6 +11,7 @@ import (
 
 // fail fails the test with a message and the transcript. l may be nil.
 func (l *Log) fail(tb TB, what, want, got string) bool {
+	tb = orDiscard(tb)
 	tb.Helper()
 	transcript := "no transcript: serve log.Record(handler), with a faulttest.Log"
 	if l != nil {
@@ -22,7 +23,7 @@ func (l *Log) fail(tb TB, what, want, got string) bool {
 
 // complete fails the test if some requests were not kept. Assertions need all of them.
 func (l *Log) complete(tb TB) bool {
-	tb.Helper()
+	orDiscard(tb).Helper()
 	l.mu.Lock()
 	total, kept := l.total, len(l.last())
 	l.mu.Unlock()
@@ -34,8 +35,7 @@ func (l *Log) complete(tb TB) bool {
 
 // AssertRequests fails the test unless the number of requests is n. It reports whether it is.
 func (l *Log) AssertRequests(tb TB, n int) bool {
-	tb = orDiscard(tb)
-	tb.Helper()
+	orDiscard(tb).Helper()
 	if total := l.Total(); total != n {
 		return l.fail(tb, "requests", fmt.Sprint(n), fmt.Sprint(total))
 	}
@@ -47,8 +47,7 @@ func (l *Log) AssertRequests(tb TB, n int) bool {
 // 1) for two calls, AssertAttempts(t) for none. [Log.GroupCalls] defines a call. It reports whether
 // the calls have those numbers.
 func (l *Log) AssertAttempts(tb TB, attempts ...int) bool {
-	tb = orDiscard(tb)
-	tb.Helper()
+	orDiscard(tb).Helper()
 	if !l.complete(tb) {
 		return false
 	}
@@ -77,8 +76,7 @@ func list(numbers []int) string {
 // The test passes the number of calls, because a client with a new key for each attempt looks
 // like one with more calls.
 func (l *Log) AssertKeys(tb TB, calls int) bool {
-	tb = orDiscard(tb)
-	tb.Helper()
+	orDiscard(tb).Helper()
 	if !l.complete(tb) {
 		return false
 	}
@@ -120,8 +118,7 @@ func sameBody(a, b Request) bool { return !a.BodyRead || !b.BodyRead || a.sum ==
 // by default requests without a key are one call only if their bodies are equal. It reports
 // whether the bodies are the same.
 func (l *Log) AssertBodies(tb TB) bool {
-	tb = orDiscard(tb)
-	tb.Helper()
+	orDiscard(tb).Helper()
 	if !l.complete(tb) {
 		return false
 	}
@@ -158,8 +155,7 @@ func describe(q *Request) string {
 // if there is no second attempt. A high of 0 means no limit. [Call.Gaps] returns the waits. It
 // reports whether the waits are in that range.
 func (l *Log) AssertSpacing(tb TB, low, high time.Duration) bool {
-	tb = orDiscard(tb)
-	tb.Helper()
+	orDiscard(tb).Helper()
 	if !l.complete(tb) {
 		return false
 	}
@@ -202,8 +198,7 @@ func tolerance(isField bool) time.Duration {
 // If a request has only one of the fields for the deadline and the time left, the other value has
 // a tolerance of 100 ms.
 func (l *Log) AssertDeadlines(tb TB, latest time.Time) bool {
-	tb = orDiscard(tb)
-	tb.Helper()
+	orDiscard(tb).Helper()
 	if !l.complete(tb) {
 		return false
 	}

@@ -65,8 +65,7 @@ func (e *Idempotent) Executions() map[string]int {
 // calls: the number of executions is calls, and no two have the same key. It reports whether that
 // is true.
 func (e *Idempotent) AssertExactlyOnce(tb TB, calls int) bool {
-	tb = orDiscard(tb)
-	tb.Helper()
+	orDiscard(tb).Helper()
 	e.mu.Lock()
 	executions, counts, l := e.executions, maps.Clone(e.counts), e.log
 	e.mu.Unlock()

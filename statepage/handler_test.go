@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -237,15 +238,11 @@ func TestT7JSONIsASuperset(t *testing.T) {
 			switch v := v.(type) {
 			case map[string]any:
 				for _, inner := range v {
-					for s := range holds(inner) {
-						all[s] = true
-					}
+					maps.Copy(all, holds(inner))
 				}
 			case []any:
 				for _, inner := range v {
-					for s := range holds(inner) {
-						all[s] = true
-					}
+					maps.Copy(all, holds(inner))
 				}
 			case string:
 				all[v] = true

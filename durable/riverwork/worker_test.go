@@ -95,7 +95,9 @@ func TestWork(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		class   durable.Class                         // what a send comes to
-		prepare func(t *testing.T, e *durable.Engine) // nil: it is enqueued
+		delay   time.Duration                         // until it is due
+		absent  bool                                  // it is not enqueued
+		prepare func(t *testing.T, e *durable.Engine) // nil: nothing
 		change  func(w *riverwork.Worker)             // nil: nothing
 		job     func(*river.Job[riverwork.Args])      // nil: that of the intent
 		want    func(t *testing.T, err error)
@@ -108,24 +110,10 @@ func TestWork(t *testing.T) {
 			name: "declined: completed", class: durable.ClassDeclined, want: completed, sends: 1,
 			change: func(w *riverwork.Worker) { w.Engine.Policy = every{bury: true} },
 		},
-		{name: "not due", want: snoozed(time.Hour), prepare: func(t *testing.T, e *durable.Engine) {
-			t.Helper()
-			later := in
-			later.NotBefore = time.Now().Add(time.Hour)
-			_, err := e.Enqueue(t.Context(), later)
-			require.NoError(t, err)
-		}},
-		{name: "due within a Poll", want: snoozed(time.Second), prepare: func(t *testing.T, e *durable.Engine) {
-			t.Helper()
-			soon := in
-			soon.NotBefore = time.Now().Add(time.Millisecond)
-			_, err := e.Enqueue(t.Context(), soon)
-			require.NoError(t, err)
-		}},
+		{name: "not due", want: snoozed(time.Hour), delay: time.Hour},
+		{name: "due within a Poll", want: snoozed(time.Second), delay: time.Millisecond},
 		{name: "held by another worker: snoozed", want: snoozed(30 * time.Second), prepare: func(t *testing.T, e *durable.Engine) {
 			t.Helper()
-			_, err := e.Enqueue(t.Context(), in)
-			require.NoError(t, err)
 			claimed, err := e.Store.Claim(t.Context(), driver.Claim{
 				Worker: "another", Lease: time.Hour, Limit: 1, Gateways: map[string]driver.Allowance{"psp": {Limit: 1, PerScope: 1}},
 			})
@@ -134,19 +122,15 @@ func TestWork(t *testing.T) {
 		}},
 		{name: "done before", class: durable.ClassSucceeded, want: completed, sends: 1, prepare: func(t *testing.T, e *durable.Engine) {
 			t.Helper()
-			_, err := e.Enqueue(t.Context(), in)
-			require.NoError(t, err)
 			next, err := e.WorkOne(t.Context(), in.ID)
 			require.NoError(t, err)
 			require.Zero(t, next)
 		}},
 		{name: "cancelled before", want: completed, prepare: func(t *testing.T, e *durable.Engine) {
 			t.Helper()
-			_, err := e.Enqueue(t.Context(), in)
-			require.NoError(t, err)
 			require.NoError(t, e.Cancel(t.Context(), in.ID))
 		}},
-		{name: "no gateway of that name", want: completed, prepare: func(t *testing.T, e *durable.Engine) {
+		{name: "no gateway of that name", want: completed, absent: true, prepare: func(t *testing.T, e *durable.Engine) {
 			t.Helper()
 			elsewhere := &durable.Engine{Store: e.Store, Gateways: map[string]durable.Gateway{"bank": gatewayFunc(nil)}}
 			other := in
@@ -154,7 +138,7 @@ func TestWork(t *testing.T) {
 			_, err := elsewhere.Enqueue(t.Context(), other)
 			require.NoError(t, err)
 		}},
-		{name: "unknown to the store", want: cancelled(durable.ErrNotFound), prepare: func(*testing.T, *durable.Engine) {}},
+		{name: "unknown to the store", want: cancelled(durable.ErrNotFound), absent: true},
 		{name: "no name", want: cancelled(durable.ErrInvalid), job: func(j *river.Job[riverwork.Args]) { j.Args = riverwork.Args{} }},
 		{name: "no text", want: cancelled(durable.ErrInvalid), job: func(j *river.Job[riverwork.Args]) { j.Args.Key = "\xff" }},
 		{name: "no Engine", want: failed(durable.ErrInvalid), change: func(w *riverwork.Worker) { w.Engine = nil }},
@@ -176,11 +160,15 @@ func TestWork(t *testing.T) {
 					}}
 				}
 				store := new(durable.Memory)
-				if before := engine(store); row.prepare != nil {
-					row.prepare(t, before)
-				} else {
+				before := engine(store)
+				if !row.absent {
+					in := in
+					in.NotBefore = time.Now().Add(row.delay)
 					_, err := before.Enqueue(t.Context(), in)
 					require.NoError(t, err)
+				}
+				if row.prepare != nil {
+					row.prepare(t, before)
 				}
 				worker := &riverwork.Worker{Engine: engine(store)}
 				if row.change != nil {
