@@ -42,12 +42,10 @@ type Hedge struct {
 	// hedges after a measured delay are also reduced while most do not win.
 	MaxRatio float64
 
-	once      sync.Once
-	fixed     time.Duration // the delay; zero means that it is measured
-	level     float64       // the quantile at which it is measured
-	unlimited bool
-	rules     retrybudget.Rules
-	scopes    scope.Map[string, hedgeScope]
+	once   sync.Once
+	level  float64 // the quantile at which the delay is measured
+	rules  retrybudget.Rules
+	scopes scope.Map[string, hedgeScope]
 }
 
 type hedgeScope struct {
@@ -66,7 +64,7 @@ func (h *Hedge) scope(name string) *hedgeScope {
 }
 
 func (h *Hedge) configure() {
-	h.fixed, h.level = h.Delay, h.Quantile
+	h.level = h.Quantile
 	if h.level == 0 || math.IsNaN(h.level) {
 		h.level = defaultQuantile
 	}
@@ -75,15 +73,14 @@ func (h *Hedge) configure() {
 	if ratio == 0 || math.IsNaN(ratio) {
 		ratio = defaultHedgeRatio
 	}
-	h.unlimited = ratio < 0
 	h.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: 1, Static: true}.Checked()
 	h.scopes.Held = (*hedgeScope).Held
 }
 
 // delay returns the time after which attempts are hedged, from the latencies of the scope.
 func (h *Hedge) delay(latencies *latency.Window, at time.Duration) (time.Duration, bool) {
-	if h.fixed != 0 {
-		return h.fixed, h.fixed > 0
+	if h.Delay != 0 {
+		return h.Delay, h.Delay > 0
 	}
 	if h.level < 0 {
 		return 0, false
@@ -96,10 +93,10 @@ func (h *Hedge) delay(latencies *latency.Window, at time.Duration) (time.Duratio
 
 // admit takes a token for one hedge at a time since the origin of the record.
 func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.Permit, bool) {
-	if h.unlimited {
+	if h.MaxRatio < 0 {
 		return retrybudget.Permit{}, true
 	}
-	if h.fixed == 0 {
+	if h.Delay == 0 {
 		recent := r.latencies.Histogram(at)
 		perSecond := float64(recent.Samples) / max(min(at-r.created, time.Minute).Seconds(), 1) // in the last minute
 		if !r.hedges.credit.admit(perSecond, now) {

@@ -229,7 +229,7 @@ func breakerRows(t *testing.T, b *Breaker) []doctable.Row {
 func hedgeRows(t *testing.T, h *Hedge) []doctable.Row {
 	t.Helper()
 	return []doctable.Row{
-		{Field: "Hedge.Delay", Default: zero(t, h.fixed, "the `Quantile`"), Unit: "duration", Range: "negative: off"},
+		{Field: "Hedge.Delay", Default: zero(t, h.Delay, "the `Quantile`"), Unit: "duration", Range: "negative: off"},
 		{Field: "Hedge.Quantile", Default: h.level, Unit: "ratio", Range: "0 to 1; negative: off, unless `Delay` is set"},
 		{Field: "Hedge.MaxRatio", Default: h.rules.Ratio, Unit: "hedges per call", Range: "negative: no limit"},
 	}

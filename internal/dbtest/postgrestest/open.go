@@ -44,7 +44,7 @@ func Open(tb testing.TB) string {
 	schema := "test_" + strings.ToLower(rand.Text()[:16])
 	execute(tb, dsn, "CREATE SCHEMA "+schema)
 	tb.Cleanup(func() { execute(tb, dsn, "DROP SCHEMA "+schema+" CASCADE") })
-	return withParameter(tb, withParameter(tb, dsn, "search_path", schema), "application_name", schema)
+	return withSchema(tb, dsn, schema)
 }
 
 // StartTB starts a server for one test, which may crash it, and stops it when the test
@@ -67,17 +67,18 @@ func execute(tb testing.TB, dsn, statement string) {
 	}
 }
 
-func withParameter(tb testing.TB, dsn, name, value string) string {
+func withSchema(tb testing.TB, dsn, schema string) string {
 	tb.Helper()
 	if !strings.Contains(dsn, "://") {
-		return dsn + " " + name + "=" + value
+		return dsn + " search_path=" + schema + " application_name=" + schema
 	}
 	u, err := url.Parse(dsn)
 	if err != nil {
 		tb.Fatalf("%s: %v", Variable, err)
 	}
 	query := u.Query()
-	query.Set(name, value)
+	query.Set("search_path", schema)
+	query.Set("application_name", schema)
 	u.RawQuery = query.Encode()
 	return u.String()
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -176,13 +177,7 @@ rm -rf "$1"`
 
 // DSN is the URL of the server's database "postgres".
 func (s *Server) DSN() string {
-	u := url.URL{
-		Scheme:   "postgres",
-		User:     url.User("postgres"),
-		Path:     "/postgres",
-		RawQuery: url.Values{"host": {s.dir}, "sslmode": {"disable"}}.Encode(),
-	}
-	return u.String()
+	return "postgres://postgres@/postgres?sslmode=disable&host=" + url.QueryEscape(s.dir)
 }
 
 // Crash kills the server with SIGKILL. On Linux it also kills the processes of the server's connections, which would
@@ -271,11 +266,8 @@ func (a account) prepareCommand(cmd *exec.Cmd) {
 // environment returns the environment of this process without the variables that
 // configure PostgreSQL's programs, and with English messages.
 func environment() []string {
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
-			env = append(env, v)
-		}
-	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "PG") || strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
+	})
 	return append(env, "LC_ALL=C")
 }
