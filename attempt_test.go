@@ -513,41 +513,35 @@ func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 // §4.15, §4.17: an attempt that passes the breaker and is then rejected returns the probe slot
 // and the permit.
 func TestRejectedAttempt_returnsPermits(t *testing.T) {
-	halfOpen := func(t *testing.T, tr *resilienthttp.Transport) {
-		t.Helper()
-		readAll(t, roundTrip(t, tr, get(t)))
-		time.Sleep(2 * time.Minute)
-		require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
+	for _, row := range []struct {
+		name   string
+		limit  *resilienthttp.RateLimit
+		margin time.Duration
+		want   error
+	}{
+		{"by the rate limit", &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}, 0, resilienthttp.ErrRateLimited},
+		{"by the deadline", nil, time.Hour, resilienthttp.ErrDeadline},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
+				RateLimit: row.limit, DeadlineHeader: resilienthttp.DeadlineHeader{Margin: row.margin}, Policy: resilienthttp.Policy{MaxAttempts: -1},
+			}
+			readAll(t, roundTrip(t, tr, get(t)))
+			time.Sleep(2 * time.Minute)
+			require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
+			for range 3 {
+				_, err := tr.RoundTrip(get(t).WithContext(withDeadline(t, row.margin/2)))
+				require.ErrorIs(t, err, row.want, "the reason is not the breaker")
+			}
+		})
 	}
-	bubble.Run(t, "by the rate limit", func(t *testing.T) {
-		tr := &resilienthttp.Transport{
-			Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
-			RateLimit: &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}, Policy: resilienthttp.Policy{MaxAttempts: -1},
-		}
-		halfOpen(t, tr)
-		for range 3 {
-			_, err := tr.RoundTrip(get(t))
-			require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "the reason is not the breaker")
-		}
-	})
-	bubble.Run(t, "by the deadline", func(t *testing.T) {
-		tr := &resilienthttp.Transport{
-			Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
-			DeadlineHeader: resilienthttp.DeadlineHeader{Margin: time.Hour}, Policy: resilienthttp.Policy{MaxAttempts: -1},
-		}
-		halfOpen(t, tr)
-		for range 3 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err := tr.RoundTrip(get(t).WithContext(ctx))
-			cancel()
-			require.ErrorIs(t, err, resilienthttp.ErrDeadline, "the reason is not the breaker")
-		}
-	})
 }
 
 // §4.8, §4.9: over sockets, a failure before the response is retried if the request may be
 // repeated. A failure after it is an error of the body.
 func TestBrokenConnections(t *testing.T) {
+	closeConn := func(conn net.Conn) { _ = conn.Close() }
 	readRequest := func(conn net.Conn) *http.Request {
 		req, err := http.ReadRequest(bufio.NewReader(conn))
 		if err != nil {
@@ -558,42 +552,30 @@ func TestBrokenConnections(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		spoil func(net.Conn)
+		reads bool   // the request
+		says  string // before the end
+		end   func(net.Conn)
 	}{
-		{"reset before the request is read", resetConn},
-		{"reset after the request was read", func(conn net.Conn) {
-			readRequest(conn)
-			resetConn(conn)
-		}},
-		{"closed before the request is read", func(conn net.Conn) { _ = conn.Close() }},
-		{"closed after the request was read", func(conn net.Conn) {
-			readRequest(conn)
-			_ = conn.Close()
-		}},
-		{"reset within the status line", func(conn net.Conn) {
-			readRequest(conn)
-			_, _ = io.WriteString(conn, "HTTP/1.1 20")
-			resetConn(conn)
-		}},
-		{"closed within the headers", func(conn net.Conn) {
-			readRequest(conn)
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Le")
-			_ = conn.Close()
-		}},
-		{"closed after 100 Continue", func(conn net.Conn) {
-			readRequest(conn)
-			_, _ = io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n")
-			_ = conn.Close()
-		}},
+		{"reset before the request is read", false, "", resetConn},
+		{"reset after the request was read", true, "", resetConn},
+		{"closed before the request is read", false, "", closeConn},
+		{"closed after the request was read", true, "", closeConn},
+		{"reset within the status line", true, "HTTP/1.1 20", resetConn},
+		{"closed within the headers", true, "HTTP/1.1 200 OK\r\nContent-Le", closeConn},
+		{"closed after 100 Continue", true, "HTTP/1.1 100 Continue\r\n\r\n", closeConn},
 	}
 	for _, tt := range tests {
 		serve := func(t *testing.T, broken int64) (url string, conns *atomic.Int64) {
 			conns = new(atomic.Int64)
 			address, _ := rawServer(t, func(conn net.Conn) {
-				if conns.Add(1) <= broken {
-					tt.spoil(conn)
-				} else if readRequest(conn) != nil {
+				good := conns.Add(1) > broken
+				switch {
+				case (good || tt.reads) && readRequest(conn) == nil:
+				case good:
 					_, _ = io.WriteString(conn, okAnswer)
+				default:
+					_, _ = io.WriteString(conn, tt.says)
+					tt.end(conn)
 				}
 			})
 			return "http://" + address, conns
