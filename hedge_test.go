@@ -267,6 +267,10 @@ func TestHedge(t *testing.T) {
 // Only requests that may be repeated and can be replayed are hedged.
 func TestHedge_eligibleRequests(t *testing.T) {
 	off := resilienthttp.Idempotency{Disabled: true}
+	keyed := func(ctx context.Context) context.Context { return resilienthttp.WithIdempotencyKey(ctx, "k") }
+	getBody := func(f func() (io.ReadCloser, error)) func(*http.Request) {
+		return func(r *http.Request) { r.GetBody = f }
+	}
 	stream := func(r *http.Request) {
 		r.Body, r.GetBody, r.ContentLength = io.NopCloser(strings.NewReader("body")), nil, -1
 	}
@@ -282,16 +286,12 @@ func TestHedge_eligibleRequests(t *testing.T) {
 		{name: "GET", method: "GET", hedged: true},
 		{name: "HEAD", method: "HEAD", hedged: true},
 		{name: "PUT", method: "PUT", body: "body"},
-		{name: "PUT, context key", method: "PUT", body: "body", ctx: func(ctx context.Context) context.Context {
-			return resilienthttp.WithIdempotencyKey(ctx, "k")
-		}, hedged: true},
+		{name: "PUT, context key", method: "PUT", body: "body", ctx: keyed, hedged: true},
 		{name: "DELETE, and the second copy gets a 404", method: "DELETE"},
 		{name: "POST, keyed", method: "POST", body: "body", hedged: true},
 		{name: "PATCH, keyed", method: "PATCH", body: "body", hedged: true},
 		{name: "POST, header key", method: "POST", body: "body", config: off, change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") }, hedged: true},
-		{name: "POST, context key", method: "POST", body: "body", config: off, ctx: func(ctx context.Context) context.Context {
-			return resilienthttp.WithIdempotencyKey(ctx, "k")
-		}, hedged: true},
+		{name: "POST, context key", method: "POST", body: "body", config: off, ctx: keyed, hedged: true},
 		{name: "NoBody", method: "GET", change: func(r *http.Request) { r.Body = http.NoBody }, hedged: true},
 		{name: "POST, no key", method: "POST", body: "body", config: off},
 		{name: "PATCH, no key", method: "PATCH", body: "body", config: off},
@@ -299,15 +299,9 @@ func TestHedge_eligibleRequests(t *testing.T) {
 		{name: "PUT of a stream", method: "PUT", change: stream},
 		{name: "keyed POST of a stream", method: "POST", change: stream},
 		{name: "single attempt", method: "GET", ctx: resilienthttp.WithSingleAttempt},
-		{name: "GetBody fails", method: "POST", body: "body", change: func(r *http.Request) {
-			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-		}},
-		{name: "GetBody gives nothing", method: "POST", body: "body", change: func(r *http.Request) {
-			r.GetBody = func() (io.ReadCloser, error) { return nil, nil }
-		}},
-		{name: "GetBody panics", method: "POST", body: "body", change: func(r *http.Request) {
-			r.GetBody = func() (io.ReadCloser, error) { panic("gone") }
-		}},
+		{name: "GetBody fails", method: "POST", body: "body", change: getBody(func() (io.ReadCloser, error) { return nil, errors.New("gone") })},
+		{name: "GetBody gives nothing", method: "POST", body: "body", change: getBody(func() (io.ReadCloser, error) { return nil, nil })},
+		{name: "GetBody panics", method: "POST", body: "body", change: getBody(func() (io.ReadCloser, error) { panic("gone") })},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{after: time.Second})

@@ -81,45 +81,39 @@ func TestWithPolicy(t *testing.T) {
 		t.Helper()
 		return len(tripped(t, transport, newCall(ctx, t, http.MethodGet, "")))
 	}
-	give := resilienthttp.WithPolicy
+	type layer = func(context.Context) context.Context
+	atMost := func(attempts int) layer {
+		return func(ctx context.Context) context.Context {
+			return resilienthttp.WithPolicy(ctx, resilienthttp.Policy{MaxAttempts: attempts, Backoff: atOnce})
+		}
+	}
+	value := func(ctx context.Context) context.Context { return context.WithValue(ctx, timeoutError{}, 1) }
+	key := func(ctx context.Context) context.Context { return resilienthttp.WithIdempotencyKey(ctx, "k") }
+	single := resilienthttp.WithSingleAttempt
 	for _, row := range []struct {
 		name    string
-		own     int // the Transport's MaxAttempts
-		context func(context.Context) context.Context
+		own     int     // the Transport's MaxAttempts
+		context []layer // the innermost is the last
 		want    int
 		stop    error
 	}{
-		{"the Transport's", 3, func(ctx context.Context) context.Context { return ctx }, 3, resilienthttp.ErrMaxAttempts},
-		{"the call's", 3, func(ctx context.Context) context.Context {
-			return give(ctx, resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce})
-		}, 2, resilienthttp.ErrMaxAttempts},
-		{"zero means the default, not the Transport's", 2, func(ctx context.Context) context.Context {
-			return give(ctx, resilienthttp.Policy{Backoff: atOnce})
-		}, 6, resilienthttp.ErrMaxAttempts},
-		{"the innermost wins", 3, func(ctx context.Context) context.Context {
-			ctx = give(ctx, resilienthttp.Policy{MaxAttempts: 7, Backoff: atOnce})
-			return give(ctx, resilienthttp.Policy{MaxAttempts: 5, Backoff: atOnce})
-		}, 5, resilienthttp.ErrMaxAttempts},
-		{"all of it", 3, func(ctx context.Context) context.Context {
-			ctx = give(ctx, resilienthttp.Policy{MaxAttempts: 7, Backoff: atOnce})
-			return give(ctx, resilienthttp.Policy{Backoff: atOnce})
-		}, 6, resilienthttp.ErrMaxAttempts},
-		{"through other values", 3, func(ctx context.Context) context.Context {
-			ctx = give(ctx, resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce})
-			ctx = context.WithValue(ctx, timeoutError{}, 1)
-			return resilienthttp.WithIdempotencyKey(ctx, "k")
-		}, 2, resilienthttp.ErrMaxAttempts},
-		{"single attempt", 3, resilienthttp.WithSingleAttempt, 1, resilienthttp.ErrSingleAttempt},
-		{"single attempt before a policy", 3, func(ctx context.Context) context.Context {
-			return give(resilienthttp.WithSingleAttempt(ctx), resilienthttp.Policy{MaxAttempts: 5, Backoff: atOnce})
-		}, 1, resilienthttp.ErrSingleAttempt},
-		{"single attempt after a policy", 3, func(ctx context.Context) context.Context {
-			return resilienthttp.WithSingleAttempt(give(ctx, resilienthttp.Policy{MaxAttempts: 5, Backoff: atOnce}))
-		}, 1, resilienthttp.ErrSingleAttempt},
+		{"the Transport's", 3, nil, 3, resilienthttp.ErrMaxAttempts},
+		{"the call's", 3, []layer{atMost(2)}, 2, resilienthttp.ErrMaxAttempts},
+		{"zero means the default, not the Transport's", 2, []layer{atMost(0)}, 6, resilienthttp.ErrMaxAttempts},
+		{"the innermost wins", 3, []layer{atMost(7), atMost(5)}, 5, resilienthttp.ErrMaxAttempts},
+		{"all of it", 3, []layer{atMost(7), atMost(0)}, 6, resilienthttp.ErrMaxAttempts},
+		{"through other values", 3, []layer{atMost(2), value, key}, 2, resilienthttp.ErrMaxAttempts},
+		{"single attempt", 3, []layer{single}, 1, resilienthttp.ErrSingleAttempt},
+		{"single attempt before a policy", 3, []layer{single, atMost(5)}, 1, resilienthttp.ErrSingleAttempt},
+		{"single attempt after a policy", 3, []layer{atMost(5), single}, 1, resilienthttp.ErrSingleAttempt},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			transport := bareTransport(puppetStatus(500), row.own)
-			attempts := tripped(t, transport, newCall(row.context(t.Context()), t, http.MethodGet, ""))
+			req := newCall(t.Context(), t, http.MethodGet, "")
+			for _, add := range row.context {
+				req = req.WithContext(add(req.Context()))
+			}
+			attempts := tripped(t, transport, req)
 			require.Len(t, attempts, row.want)
 			for i, a := range attempts {
 				require.Equal(t, i+1, a.Number)
@@ -131,13 +125,13 @@ func TestWithPolicy(t *testing.T) {
 		transport := bareTransport(puppetStatus(404), 2)
 		transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient }
 		require.Equal(t, 2, count(t, transport, t.Context()))
-		require.Equal(t, 1, count(t, transport, give(t.Context(), resilienthttp.Policy{})))
+		require.Equal(t, 1, count(t, transport, resilienthttp.WithPolicy(t.Context(), resilienthttp.Policy{})))
 	})
 	t.Run("contexts are not changed by their children", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 2)
-		parent := give(t.Context(), resilienthttp.Policy{MaxAttempts: 3, Backoff: atOnce})
-		give(parent, resilienthttp.Policy{MaxAttempts: 9, Backoff: atOnce})
-		resilienthttp.WithSingleAttempt(parent)
+		parent := atMost(3)(t.Context())
+		atMost(9)(parent)
+		single(parent)
 		require.Equal(t, 3, count(t, transport, parent))
 		require.Equal(t, 2, count(t, transport, t.Context()))
 	})

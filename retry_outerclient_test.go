@@ -1,7 +1,6 @@
 package resilienthttp_test
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"sync"
@@ -110,6 +109,7 @@ func TestOuterRetries(t *testing.T) {
 	known := func(field, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(field, value) }
 	}
+	owns := func(_ *http.Client, tr *resilienthttp.Transport) { tr.OwnsRetries = true }
 	for _, row := range []struct {
 		name   string
 		first  func(*http.Request)
@@ -144,15 +144,9 @@ func TestOuterRetries(t *testing.T) {
 		{name: "stripe-go: one more", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, want: own + 1},
 		{name: "azcore, which copies: one more", first: known("User-Agent", "app azsdk-go-azblob/v1.6.0 (go1.26.0; linux)"), again: deep, want: own + 1},
 		{name: "Vault's: one more", first: known("X-Vault-Request", "true"), again: same, want: own + 1},
-		{name: "stripe-go, and the Transport owns the retries: each call's", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, change: func(_ *http.Client, tr *resilienthttp.Transport) {
-			tr.OwnsRetries = true
-		}, want: own * ours},
-		{name: "the same key, and the Transport owns the retries: each call's", first: keyed("order-1"), again: deep, change: func(_ *http.Client, tr *resilienthttp.Transport) {
-			tr.OwnsRetries = true
-		}, want: own * ours},
-		{name: "AWS's, and the Transport owns the retries: each call's", first: known("Amz-Sdk-Request", "attempt=1; max=3"), again: same, change: func(_ *http.Client, tr *resilienthttp.Transport) {
-			tr.OwnsRetries = true
-		}, want: own * ours},
+		{name: "stripe-go, and the Transport owns the retries: each call's", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, change: owns, want: own * ours},
+		{name: "the same key, and the Transport owns the retries: each call's", first: keyed("order-1"), again: deep, change: owns, want: own * ours},
+		{name: "AWS's, and the Transport owns the retries: each call's", first: known("Amz-Sdk-Request", "attempt=1; max=3"), again: same, change: owns, want: own * ours},
 	} {
 		for _, how := range []struct {
 			name string
@@ -193,7 +187,6 @@ func TestRepeatedRequest(t *testing.T) {
 		calls int                 // before
 		next  func(*http.Request) // how the next one differs
 		want  int                 // its attempts
-		ctx   func(context.Context) context.Context
 	}{
 		{name: "at once: a single attempt", want: 1},
 		{name: "within 10 s: a single attempt", wait: 10*time.Second - 1, want: 1},

@@ -225,7 +225,6 @@ func TestState(t *testing.T) {
 func TestState_responses(t *testing.T) {
 	type counts struct{ calls, client, server, network, timeouts, throttled, failures int }
 	single := resilienthttp.Policy{MaxAttempts: -1}
-	cancel := func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }
 	for _, row := range []struct {
 		name    string
 		steps   []step
@@ -256,13 +255,7 @@ func TestState_responses(t *testing.T) {
 			began := time.Now()
 			tr := &resilienthttp.Transport{Base: script(row.steps...), Policy: row.policy}
 			for range row.want.calls {
-				ctx := t.Context()
-				if row.timeout > 0 {
-					limited, cancel := context.WithTimeout(ctx, row.timeout)
-					t.Cleanup(cancel)
-					ctx = limited
-				}
-				_ = discard(tr, get(t).WithContext(ctx))
+				_ = discard(tr, get(t).WithContext(withDeadline(t, row.timeout)))
 			}
 			check := func(r resilienthttp.ResponseStatus) {
 				t.Helper()
@@ -296,9 +289,9 @@ func TestState_responses(t *testing.T) {
 	})
 	t.Run("canceled by the caller: not counted", func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		tr := &resilienthttp.Transport{Policy: single, Base: script(func(r *http.Request) (*http.Response, error) {
+		tr := &resilienthttp.Transport{Policy: single, Base: script(func(*http.Request) (*http.Response, error) {
 			stop()
-			return cancel(r)
+			return nil, context.Canceled
 		})}
 		_, err := tr.RoundTrip(get(t).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
@@ -337,9 +330,7 @@ func TestState_responses(t *testing.T) {
 		_, err := tr.RoundTrip(get(t).WithContext(ctx))
 		require.Error(t, err)
 		require.Equal(t, 1, responsesOf(tr).Calls, "canceled with a cause: not counted")
-		limited, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = tr.RoundTrip(get(t).WithContext(limited))
+		_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, time.Second)))
 		require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 		r := responsesOf(tr)
 		require.Equal(t, []int{2, 1}, []int{r.Calls, r.Failures()})
