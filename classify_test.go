@@ -135,21 +135,23 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.Equal(t, row.want, attempts[0].RetryWait)
 		})
 	}
-	bubble.Run(t, "§4.11 no limit", func(t *testing.T) {
-		transport := bareTransport(onceThen(503, "Retry-After", "86400"), 2)
-		transport.Policy.MaxRetryAfter = -1
-		start := time.Now()
-		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-		require.Equal(t, 24*time.Hour, time.Since(start))
-	})
-	bubble.Run(t, "§4.11 no limit and no end", func(t *testing.T) {
-		transport := bareTransport(onceThen(503, "Retry-After", "99999999999999999999"), 2)
-		transport.Policy.MaxRetryAfter = -1
-		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 1<<63 - 1 }
-		start := time.Now()
-		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-		require.Equal(t, 2*year, time.Since(start))
-	})
+	for _, row := range []struct {
+		name, asks string
+		backoff    time.Duration
+		want       time.Duration
+	}{
+		{"no limit", "86400", 0, 24 * time.Hour},
+		{"no limit and no end", "99999999999999999999", 1<<63 - 1, 2 * year},
+	} {
+		bubble.Run(t, "§4.11 "+row.name, func(t *testing.T) {
+			transport := bareTransport(onceThen(503, "Retry-After", row.asks), 2)
+			transport.Policy.MaxRetryAfter = -1
+			transport.Policy.Backoff = func(int, time.Duration) time.Duration { return row.backoff }
+			start := time.Now()
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+			require.Equal(t, row.want, time.Since(start))
+		})
+	}
 	bubble.Run(t, "§4.11 later calls are rejected while the scope is blocked", func(t *testing.T) {
 		transport := bareTransport(onceThen(429, "Retry-After", "600", "RateLimit-Remaining", "0"), 3)
 		transport.RateLimit = nil
@@ -335,17 +337,15 @@ func TestBadResets(t *testing.T) {
 		"1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT",
 		"292277026596y", "9999999h", "-5s", "soon", "",
 	}
-	names := []string{"X-RateLimit-Reset", "RateLimit-Reset", "X-RateLimit-Reset-After", "Anthropic-Ratelimit-Requests-Reset", "X-Ratelimit-Reset-Requests"}
-	prefix := map[string]string{
+	for name, prefix := range map[string]string{
 		"X-RateLimit-Reset": "X-RateLimit-%s", "RateLimit-Reset": "RateLimit-%s", "X-RateLimit-Reset-After": "X-RateLimit-%s",
 		"Anthropic-Ratelimit-Requests-Reset": "Anthropic-Ratelimit-Requests-%s", "X-Ratelimit-Reset-Requests": "X-Ratelimit-%s-Requests",
-	}
-	for _, name := range names {
+	} {
 		for _, value := range values {
 			for _, code := range []int{200, 429} {
 				bubble.Run(t, fmt.Sprintf("%s %s %d", name, value, code), func(t *testing.T) {
 					time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // past 1e9 s
-					base := script(status(code, fmt.Sprintf(prefix[name], "Limit"), "10", fmt.Sprintf(prefix[name], "Remaining"), "0", name, value), status(200))
+					base := script(status(code, fmt.Sprintf(prefix, "Limit"), "10", fmt.Sprintf(prefix, "Remaining"), "0", name, value), status(200))
 					tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
 					start := time.Now()
 					readAll(t, roundTrip(t, tr, get(t)))

@@ -584,11 +584,12 @@ func ExampleRateLimit_shared() {
 			return
 		}
 		_ = resp.Body.Close()
-		fmt.Println(resp.StatusCode, "remaining:", transport.State().Scopes[0].Quotas[0].Remaining)
+		quota := transport.State().Scopes[0].Quotas[0]
+		fmt.Println(resp.StatusCode, "remaining:", quota.Remaining, "of", quota.Limit)
 	}
 	// Output:
-	// 200 remaining: 9
-	// 200 remaining: 8
+	// 200 remaining: 9 of 10
+	// 200 remaining: 8 of 10
 }
 
 // The Transport sends the priority to the server in X-Request-Priority.

@@ -2,7 +2,6 @@ package resilienthttp_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/admission"
@@ -122,19 +120,6 @@ func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Q
 		}
 	})
 	return used, refusals
-}
-
-// State shows the shared fixed limit.
-func TestState_sharedLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		tr := &resilienthttp.Transport{Base: server.Transport(), RateLimit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, Shared: new(quotastore.Memory)}}
-		resp, err := (&http.Client{Transport: tr}).Get(server.URL)
-		require.NoError(t, err)
-		_ = resp.Body.Close()
-		require.Contains(t, fmt.Sprintf("%+v", tr.State()), "Limit:20")
-		time.Sleep(time.Second)
-	})
 }
 
 // MaxWait is a wait for the quota: a call that never waits for one waits for the store, or all would be rejected for ever.

@@ -205,6 +205,7 @@ func (c *bodyCall) cancelAfter(d time.Duration) {
 
 // §4.2: each body of the request is closed exactly once, if Base closes the bodies that it gets.
 func TestRequestBodyIsClosedOnce(t *testing.T) {
+	hedged := func(_ *testing.T, c *bodyCall) { c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second} }
 	tests := []struct {
 		name   string
 		steps  []step
@@ -313,18 +314,10 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		{name: "GetBody fails after an error", steps: []step{failing(errReset)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF }
 		}, bodies: 1, is: resilienthttp.ErrNotReplayable},
-		{name: "the hedge wins", steps: []step{after(time.Hour, status(200)), status(200)}, setup: func(_ *testing.T, c *bodyCall) {
-			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
-		}, bodies: 2},
-		{name: "the hedge loses", steps: []step{after(2*time.Second, status(200)), after(time.Hour, status(200))}, setup: func(_ *testing.T, c *bodyCall) {
-			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
-		}, bodies: 2},
-		{name: "both copies fail", steps: []step{after(2*time.Second, status(503)), after(2*time.Second, status(503)), status(200)}, setup: func(_ *testing.T, c *bodyCall) {
-			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
-		}, bodies: 3},
-		{name: "no hedge is due", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) {
-			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
-		}, bodies: 1},
+		{name: "the hedge wins", steps: []step{after(time.Hour, status(200)), status(200)}, setup: hedged, bodies: 2},
+		{name: "the hedge loses", steps: []step{after(2*time.Second, status(200)), after(time.Hour, status(200))}, setup: hedged, bodies: 2},
+		{name: "both copies fail", steps: []step{after(2*time.Second, status(503)), after(2*time.Second, status(503)), status(200)}, setup: hedged, bodies: 3},
+		{name: "no hedge is due", steps: []step{status(200)}, setup: hedged, bodies: 1},
 	}
 	for _, tt := range tests {
 		bubble.Run(t, tt.name, func(t *testing.T) {
