@@ -187,20 +187,6 @@ func TestBatcher_outcomeNotStored(t *testing.T) {
 	})
 }
 
-// stuck is a Store that stores no outcome until it is released.
-type stuck struct {
-	durable.Store
-
-	open chan struct{}
-}
-
-func (s *stuck) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
-	if events[0].Kind == driver.EventFinish {
-		<-s.open
-	}
-	return s.Store.Apply(ctx, events)
-}
-
 // A worker slot is free when its Gateway has returned: it sends the next intent while the outcome
 // is stored. At most as many outcomes as workers wait to be stored.
 func TestSendsWhileOutcomesAreStored(t *testing.T) {
@@ -216,7 +202,7 @@ func TestSendsWhileOutcomesAreStored(t *testing.T) {
 		{"senders that are at work count", 100, true, 4},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			store := &stuck{new(durable.Memory), make(chan struct{})}
+			store, open := &shaky{Store: new(durable.Memory)}, make(chan struct{})
 			sent := 0
 			var mu sync.Mutex
 			e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
@@ -232,12 +218,18 @@ func TestSendsWhileOutcomesAreStored(t *testing.T) {
 			for i := range 20 {
 				enqueue(t, e, pay("tenant", strconv.Itoa(i)))
 			}
+			store.set(func(verb string) error {
+				if verb == "apply" { // of an outcome
+					<-open
+				}
+				return nil
+			})
 			running(t, e)
 			time.Sleep(5 * time.Second)
 			mu.Lock()
 			assert.Equal(t, row.sent, sent)
 			mu.Unlock()
-			close(store.open)
+			close(open)
 			if row.busy {
 				return
 			}

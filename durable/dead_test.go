@@ -76,8 +76,7 @@ func TestDead(t *testing.T) {
 // redrive adds a job and executes it, and returns the number of redriven intents.
 func redrive(t *testing.T, e *durable.Engine, filter durable.Filter, how durable.Redrive) int {
 	t.Helper()
-	id, err := e.Redrive(t.Context(), filter, how)
-	require.NoError(t, err)
+	id := addJob(t, e, filter, how)
 	for {
 		job, _, err := e.Store.WorkJob(t.Context(), 200)
 		require.NoError(t, err)

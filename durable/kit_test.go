@@ -80,6 +80,14 @@ func workOne(t *testing.T, e *durable.Engine, id idempotency.ID) time.Time {
 	return next
 }
 
+// addJob adds a job that redrives dead letters.
+func addJob(t *testing.T, e *durable.Engine, filter durable.Filter, how durable.Redrive) durable.JobID {
+	t.Helper()
+	id, err := e.Redrive(t.Context(), filter, how)
+	require.NoError(t, err)
+	return id
+}
+
 func statsOf(t *testing.T, e *durable.Engine) durable.Stats {
 	t.Helper()
 	stats, err := e.Stats(t.Context())

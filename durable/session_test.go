@@ -165,9 +165,7 @@ func TestEnqueueAgain(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrMismatch)
 		_, err = e.Enqueue(t.Context(), durable.Intent{ID: id, Gateway: "other"})
 		require.ErrorIs(t, err, durable.ErrInvalid)
-		n, err := e.Work(t.Context(), 0)
-		require.NoError(t, err)
-		assert.Equal(t, 1, n)
+		assert.Equal(t, 1, work(t, e, 0))
 		receipt = enqueueOne(t, e, in)
 		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDead, Existing: true}, receipt)
 		receipt = enqueueOne(t, e, other)
@@ -258,23 +256,23 @@ func TestEngine_invalid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := good()
 			change(e)
-			require.ErrorIs(t, e.Validate(), durable.ErrInvalid)
-			require.ErrorIs(t, e.Run(t.Context()), durable.ErrInvalid)
-			_, err := e.Work(t.Context(), 1)
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			_, err = e.WorkOne(t.Context(), id)
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			_, err = e.Enqueue(t.Context(), pay("comp1", "1"))
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			_, err = e.Find(t.Context(), id)
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			_, err = e.Attempts(t.Context(), id)
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			_, err = e.Stats(t.Context())
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			_, err = e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
-			require.ErrorIs(t, err, durable.ErrInvalid)
-			require.ErrorIs(t, e.Cancel(t.Context(), id), durable.ErrInvalid)
+			for name, call := range map[string]func(ctx context.Context) error{
+				"Validate": func(context.Context) error { return e.Validate() },
+				"Run":      e.Run,
+				"Work":     func(ctx context.Context) error { _, err := e.Work(ctx, 1); return err },
+				"WorkOne":  func(ctx context.Context) error { _, err := e.WorkOne(ctx, id); return err },
+				"Enqueue":  func(ctx context.Context) error { _, err := e.Enqueue(ctx, pay("comp1", "1")); return err },
+				"Find":     func(ctx context.Context) error { _, err := e.Find(ctx, id); return err },
+				"Attempts": func(ctx context.Context) error { _, err := e.Attempts(ctx, id); return err },
+				"Stats":    func(ctx context.Context) error { _, err := e.Stats(ctx); return err },
+				"Redrive": func(ctx context.Context) error {
+					_, err := e.Redrive(ctx, durable.Filter{}, durable.Redrive{})
+					return err
+				},
+				"Cancel": func(ctx context.Context) error { return e.Cancel(ctx, id) },
+			} {
+				require.ErrorIs(t, call(t.Context()), durable.ErrInvalid, name)
+			}
 			e.Wake()
 		})
 	}
@@ -304,8 +302,7 @@ func TestSpread(t *testing.T) {
 			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
 		}
 		before := runtime.NumGoroutine()
-		n := work(t, e, many)
-		assert.Equal(t, many, n)
+		assert.Equal(t, many, work(t, e, many))
 		assert.Less(t, runtime.NumGoroutine(), before+100)
 		assert.Equal(t, map[durable.State]int{durable.StateWaiting: many}, statsOf(t, e).States)
 		time.Sleep(time.Until(again))
@@ -457,14 +454,10 @@ func TestEngine_deadLettersHaveReasons(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
 			defer cancel()
 			require.NoError(t, e.Run(ctx))
-			var letters []durable.DeadLetter
-			for letter, err := range e.Dead(t.Context(), durable.Filter{}) {
-				require.NoError(t, err)
-				letters = append(letters, letter)
-			}
-			require.Len(t, letters, 1)
-			assert.Equal(t, row.reason, letters[0].Reason)
-			assert.Equal(t, row.doubt, letters[0].InDoubt)
+			dead := letters(t, e, durable.Filter{})
+			require.Len(t, dead, 1)
+			assert.Equal(t, row.reason, dead[0].Reason)
+			assert.Equal(t, row.doubt, dead[0].InDoubt)
 			assert.EqualValues(t, row.sends, sends.Load())
 			assert.Equal(t, in.Payload, find(t, e, in.ID).Payload, "nothing is lost")
 		})
@@ -626,17 +619,12 @@ func TestWork(t *testing.T) {
 		for i := range 50 {
 			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
 		}
-		n, err := e.Work(t.Context(), 3)
-		require.NoError(t, err)
-		assert.Equal(t, 3, n)
+		assert.Equal(t, 3, work(t, e, 3))
 		assert.EqualValues(t, 3, sends.Load())
-		n = work(t, e, 0)
-		assert.Equal(t, 8, n, "as many as Concurrency, though a tenant has but a quarter of it at once")
-		n = work(t, e, 1000)
-		assert.Equal(t, 39, n)
+		assert.Equal(t, 8, work(t, e, 0), "as many as Concurrency, though a tenant has but a quarter of it at once")
+		assert.Equal(t, 39, work(t, e, 1000))
 		assert.EqualValues(t, 50, sends.Load())
-		n = work(t, e, 1000)
-		assert.Zero(t, n)
+		assert.Zero(t, work(t, e, 1000))
 	})
 }
 
@@ -661,9 +649,7 @@ func TestWorkOne(t *testing.T) {
 		next := workOne(t, e, in.ID)
 		assert.False(t, next.Before(hour))
 		assertState(t, e, other.ID, durable.StatePending)
-		again, err := e.WorkOne(t.Context(), in.ID)
-		require.NoError(t, err)
-		assert.Equal(t, next, again, "it is not due")
+		assert.Equal(t, next, workOne(t, e, in.ID), "it is not due")
 		time.Sleep(time.Until(next))
 		go func() { _, _ = e.WorkOne(t.Context(), in.ID) }()
 		synctest.Wait()
@@ -700,8 +686,7 @@ func TestSweep(t *testing.T) {
 			e.Retention, e.KeyTTL, e.PollInterval = row.ttl, row.keyLife, time.Minute
 			done, dead := pay("comp1", "done"), pay("comp1", "dead")
 			enqueue(t, e, done, dead)
-			_, err := e.Work(t.Context(), 0)
-			require.NoError(t, err)
+			work(t, e, 0)
 			time.Sleep(max(row.after, 10*365*24*time.Hour*time.Duration(sign(row.after == 0))) - time.Hour)
 			running(t, e)
 			time.Sleep(50 * time.Minute)
@@ -709,7 +694,7 @@ func TestSweep(t *testing.T) {
 			assertState(t, e, done.ID, durable.StateDone)
 			time.Sleep(15 * time.Minute)
 			if row.after != 0 {
-				_, err = e.Find(t.Context(), done.ID)
+				_, err := e.Find(t.Context(), done.ID)
 				require.ErrorIs(t, err, durable.ErrNotFound)
 			} else {
 				assertState(t, e, done.ID, durable.StateDone)
@@ -755,8 +740,7 @@ func TestGatewayOfItsOwn(t *testing.T) {
 		e.Policy = durable.Schedule{MaxAge: 1}
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
-		_, err := e.Work(t.Context(), 0)
-		require.NoError(t, err)
+		work(t, e, 0)
 		assert.Equal(t, "mine", find(t, e, in.ID).Reason)
 		time.Sleep(2 * time.Minute)
 		require.NoError(t, e.RedriveOne(t.Context(), seen(t, e, in.ID), durable.Redrive{}))

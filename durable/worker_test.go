@@ -86,8 +86,7 @@ func TestWorker_lateAnswerToClaim(t *testing.T) {
 		e.Store = store
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
-		_, err := e.Work(t.Context(), 1)
-		require.NoError(t, err)
+		work(t, e, 1)
 		assert.Zero(t, sends)
 		record := find(t, e, in.ID)
 		assert.Equal(t, durable.StateWaiting, record.State)
@@ -267,8 +266,7 @@ func TestSendEnds(t *testing.T) {
 				return durable.Decision{At: began.Add(10 * time.Minute)}
 			})
 			enqueue(t, e, pay("comp1", "1"))
-			_, err := e.Work(t.Context(), 0)
-			require.NoError(t, err)
+			work(t, e, 0)
 			time.Sleep(time.Until(began.Add(10 * time.Minute)))
 			work(t, e, 0)
 			require.Len(t, ended, 2)

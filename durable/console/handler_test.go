@@ -48,6 +48,13 @@ func id(scope, key string) idempotency.ID {
 	return idempotency.ID{Scope: scope, Operation: "POST /charges", Key: key}
 }
 
+func find(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Record {
+	t.Helper()
+	record, err := e.Find(t.Context(), id)
+	require.NoError(t, err)
+	return record
+}
+
 // dead enqueues an intent that dies.
 func dead(t *testing.T, e *durable.Engine, id idempotency.ID, payload string) {
 	t.Helper()
@@ -55,9 +62,7 @@ func dead(t *testing.T, e *durable.Engine, id idempotency.ID, payload string) {
 	require.NoError(t, err)
 	_, err = e.WorkOne(t.Context(), id)
 	require.NoError(t, err)
-	record, err := e.Find(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, durable.StateDead, record.State)
+	require.Equal(t, durable.StateDead, find(t, e, id).State)
 }
 
 func ann(*http.Request) string { return "ann" }
@@ -179,9 +184,7 @@ func TestIntent(t *testing.T) {
 	assert.Contains(t, page, "ch_1"+html.EscapeString(script))
 	assert.NotContains(t, page, `id="redrive"`)
 	assert.NotContains(t, page, `id="resolve"`)
-	record, err := e.Find(t.Context(), one)
-	require.NoError(t, err)
-	assert.Equal(t, durable.StateDone, record.State)
+	assert.Equal(t, durable.StateDone, find(t, e, one).State)
 }
 
 func TestResolveAsNotDone(t *testing.T) {
@@ -209,9 +212,7 @@ func TestRedrive_one(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(page, `data-label="Resolved"`), "letters of others")
 	c.post(form(t, page, "redrive"))
 	for scope, want := range map[string]durable.State{"": durable.StateWaiting, "comp2": durable.StateDead} {
-		record, err := e.Find(t.Context(), id(scope, "invoice:1"))
-		require.NoError(t, err)
-		assert.Equal(t, want, record.State)
+		assert.Equal(t, want, find(t, e, id(scope, "invoice:1")).State)
 	}
 }
 
@@ -472,8 +473,7 @@ func TestIntent_declinedInDoubt(t *testing.T) {
 		require.NoError(t, err)
 		return sends == 2
 	}, time.Minute, time.Millisecond)
-	record, err := e.Find(t.Context(), in.ID)
-	require.NoError(t, err)
+	record := find(t, e, in.ID)
 	page := client{t, &console.Handler{Engine: e}}.get(linkTo(in.ID))
 	from := record.LastSentAt.Add(15 * time.Minute).Format("2006-01-02 15:04")
 	assert.Regexp(t, `<dt>Declined</dt><dd>an earlier send may still take effect: the decline counts from `+from, page)
@@ -507,8 +507,7 @@ func TestErase(t *testing.T) {
 			e := newEngine()
 			one := id("comp1", "invoice:1")
 			dead(t, e, one, row.payload)
-			record, err := e.Find(t.Context(), one)
-			require.NoError(t, err)
+			record := find(t, e, one)
 			if row.prepare != nil {
 				row.prepare(t, e, record.Seen())
 			}
@@ -528,8 +527,7 @@ func TestErase(t *testing.T) {
 			} else {
 				assert.Equal(t, http.StatusConflict, c.do(http.MethodPost, "", values).Code)
 			}
-			record, err = e.Find(t.Context(), one)
-			require.NoError(t, err)
+			record = find(t, e, one)
 			assert.Equal(t, row.want, record.State)
 			assert.Equal(t, row.erasable, len(record.Payload) == 0)
 		})
@@ -556,9 +554,7 @@ func TestHandler_readOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := client{t, &console.Handler{Engine: e, By: row.by}}
 			assert.Equal(t, http.StatusForbidden, c.do(http.MethodPost, "", values, row.header...).Code)
-			record, err := e.Find(t.Context(), one)
-			require.NoError(t, err)
-			assert.Equal(t, durable.StateDead, record.State)
+			assert.Equal(t, durable.StateDead, find(t, e, one).State)
 		})
 	}
 }
@@ -632,9 +628,14 @@ func TestStaleForms(t *testing.T) {
 	one := id("comp1", "invoice:1")
 	redrive := func(t *testing.T, e *durable.Engine) {
 		t.Helper()
-		record, err := e.Find(t.Context(), one)
-		require.NoError(t, err)
+		record := find(t, e, one)
 		require.NoError(t, e.RedriveOne(t.Context(), record.Seen(), durable.Redrive{By: "bob"}))
+	}
+	redriveAndWork := func(t *testing.T, e *durable.Engine) {
+		t.Helper()
+		redrive(t, e)
+		_, err := e.WorkOne(t.Context(), one)
+		require.NoError(t, err)
 	}
 	for _, row := range []struct {
 		name, form string
@@ -643,18 +644,8 @@ func TestStaleForms(t *testing.T) {
 	}{
 		{"resolve a letter that was redriven and is unknown again", "resolve", redrive, durable.StateUnknown},
 		{"redrive a letter that was redriven and is unknown again", "redrive", redrive, durable.StateUnknown},
-		{"resolve a letter that was redriven and died again", "resolve", func(t *testing.T, e *durable.Engine) {
-			t.Helper()
-			redrive(t, e)
-			_, err := e.WorkOne(t.Context(), one)
-			require.NoError(t, err)
-		}, durable.StateDead},
-		{"redrive a letter that was redriven and died again", "redrive", func(t *testing.T, e *durable.Engine) {
-			t.Helper()
-			redrive(t, e)
-			_, err := e.WorkOne(t.Context(), one)
-			require.NoError(t, err)
-		}, durable.StateDead},
+		{"resolve a letter that was redriven and died again", "resolve", redriveAndWork, durable.StateDead},
+		{"redrive a letter that was redriven and died again", "redrive", redriveAndWork, durable.StateDead},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			e := newEngine()
@@ -663,15 +654,12 @@ func TestStaleForms(t *testing.T) {
 			values := form(t, c.get(linkTo(one)), row.form)
 			values.Set("class", "declined")
 			row.meanwhile(t, e)
-			before, err := e.Find(t.Context(), one)
-			require.NoError(t, err)
+			before := find(t, e, one)
 			require.Equal(t, row.state, before.State)
 			w := c.do(http.MethodPost, "", values)
 			assert.Equal(t, http.StatusConflict, w.Code)
 			assert.Contains(t, w.Body.String(), changed)
-			after, err := e.Find(t.Context(), one)
-			require.NoError(t, err)
-			assert.Equal(t, before, after, "nothing was changed")
+			assert.Equal(t, before, find(t, e, one), "nothing was changed")
 		})
 	}
 	bubble.Run(t, "redrive all leaves out letters that are younger than the page", func(t *testing.T) {

@@ -120,11 +120,7 @@ func TestStore_leastPrivileges(t *testing.T) {
 	}
 
 	ctx := t.Context()
-	for _, end := range []func(tx driver.Transaction) error{
-		func(tx driver.Transaction) error { return tx.Commit(ctx, completed) },
-		func(tx driver.Transaction) error { return tx.RollbackAndRecord(ctx, completed) },
-		func(tx driver.Transaction) error { return tx.Rollback(ctx) },
-	} {
+	for _, end := range ends {
 		_, tx := begin(t, store, driver.NewOwner())
 		require.NoError(t, insert(ctx, tx.Value(), "row"))
 		require.NoError(t, end(tx))

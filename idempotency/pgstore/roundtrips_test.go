@@ -66,7 +66,6 @@ func TestStore_roundTrips(t *testing.T) {
 					require.NoError(t, end(tx))
 				}
 			}
-			commit := func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) }
 			leased := func(key string) {
 				require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim(key)), completed))
 			}
@@ -87,9 +86,7 @@ func TestStore_roundTrips(t *testing.T) {
 				want int64
 			}{
 				{"new keys, transactional: 2 and the work's own", transactional(commit), 3},
-				{"new keys, transactional, recorded without the work: 2 and the work's own", transactional(func(tx driver.Transaction) error {
-					return tx.RollbackAndRecord(t.Context(), completed)
-				}), 3},
+				{"new keys, transactional, recorded without the work: 2 and the work's own", transactional(recordAlone), 3},
 				{"new keys, leased: 2", leased, 2},
 				{"completed keys, leased: 1", replay, 1},
 				{"completed keys, transactional: 1", replayTransactional, 1},

@@ -95,10 +95,7 @@ func TestTransactionSettings(t *testing.T) {
 			}
 			claim := newClaim(driver.NewOwner())
 			claim.Lease = row.lease
-			for _, end := range []func(tx driver.Transaction) error{
-				func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
-				func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-			} {
+			for _, end := range []func(tx driver.Transaction) error{rollBack, recordAlone} {
 				_, tx, err := store.Begin(t.Context(), claim, row.limit)
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
@@ -115,13 +112,14 @@ func TestTransactionSettings(t *testing.T) {
 	}
 }
 
+// bounds returns the parameters that bound a transaction, and others.
 func bounds(t *testing.T, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-},
+}, others ...string,
 ) []string {
 	t.Helper()
 	var all []string
-	for _, name := range []string{"idle_in_transaction_session_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout"} {
+	for _, name := range append(others, "idle_in_transaction_session_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout") {
 		var value string
 		require.NoError(t, db.QueryRow(t.Context(), fmt.Sprintf("SELECT current_setting('%s')", name)).Scan(&value))
 		all = append(all, value)

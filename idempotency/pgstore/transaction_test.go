@@ -36,6 +36,17 @@ func beginClaim(tb testing.TB, store driver.Transactor, claim driver.Claim) (dri
 	return reservation.Record, tx
 }
 
+// ends are the ends of transactional work.
+var ends = map[string]func(tx driver.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone, "Rollback": rollBack}
+
+func commit(tx driver.Transaction) error { return tx.Commit(context.Background(), completed) }
+
+func recordAlone(tx driver.Transaction) error {
+	return tx.RollbackAndRecord(context.Background(), completed)
+}
+
+func rollBack(tx driver.Transaction) error { return tx.Rollback(context.Background()) }
+
 // absent expects that there is no record.
 func absent(tb testing.TB, store driver.Store, id driver.ID) {
 	tb.Helper()
@@ -223,9 +234,9 @@ func TestTransaction_workEndsSQLTx(t *testing.T) {
 		want   error
 		status driver.Status
 	}{
-		"Commit: an error, rolled back":           {func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) }, sql.ErrTxDone, 0},
-		"RollbackAndRecord: the record alone":     {func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) }, nil, driver.Completed},
-		"Rollback: rolled back, without a record": {func(tx driver.Transaction) error { return tx.Rollback(t.Context()) }, nil, 0},
+		"Commit: an error, rolled back":           {commit, sql.ErrTxDone, 0},
+		"RollbackAndRecord: the record alone":     {recordAlone, nil, driver.Completed},
+		"Rollback: rolled back, without a record": {rollBack, nil, 0},
 	} {
 		for call, f := range work {
 			key := call + ", then " + name
@@ -255,10 +266,7 @@ func TestTransaction_workSendsCommit(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		for _, statement := range []string{"COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "ROLLBACK AND CHAIN"} {
-			for name, end := range map[string]func(tx driver.Transaction) error{
-				"and succeeds": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-				"and fails":    func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
-			} {
+			for name, end := range map[string]func(tx driver.Transaction) error{"and succeeds": commit, "and fails": rollBack} {
 				name = statement + " " + name
 				record, tx := begin(t, store, name)
 				require.NoError(t, insert(t.Context(), tx.Value(), name))
@@ -276,10 +284,7 @@ func TestTransaction_workSendsCommit(t *testing.T) {
 
 func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 	store := flavors[0].store(t, postgrestest.Open(t))
-	for name, end := range map[string]func(tx driver.Transaction) error{
-		"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-		"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-	} {
+	for name, end := range map[string]func(tx driver.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone} {
 		record, tx := begin(t, store, name)
 		tx.Value().(pgx.Tx).QueryRow(t.Context(), "SELECT 1") // and no Scan
 		err := end(tx)

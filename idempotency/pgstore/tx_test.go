@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -154,27 +153,26 @@ func TestTx_waitEnds(t *testing.T) {
 // transaction.
 func TestTx_Begin(t *testing.T) {
 	t.Parallel()
-	outcome := completed
 	for _, row := range []struct {
 		name string
-		end  func(ctx context.Context, tx driver.Transaction) error
+		end  func(tx driver.Transaction) error
 		want error
 		rows int
 		done bool
 	}{
-		{"Commit", func(ctx context.Context, tx driver.Transaction) error { return tx.Commit(ctx, outcome) }, nil, 1, true},
-		{"RollbackAndRecord", func(ctx context.Context, tx driver.Transaction) error { return tx.RollbackAndRecord(ctx, outcome) }, nil, 0, true},
-		{"Rollback", func(ctx context.Context, tx driver.Transaction) error { return tx.Rollback(ctx) }, nil, 0, false},
-		{"Commit after a failed statement", func(ctx context.Context, tx driver.Transaction) error {
+		{"Commit", commit, nil, 1, true},
+		{"RollbackAndRecord", recordAlone, nil, 0, true},
+		{"Rollback", rollBack, nil, 0, false},
+		{"Commit after a failed statement", func(tx driver.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
-			return tx.Commit(ctx, outcome)
+			return commit(tx)
 		}, driver.ErrTransactionFailed, 0, false},
-		{"RollbackAndRecord after a failed statement", func(ctx context.Context, tx driver.Transaction) error {
+		{"RollbackAndRecord after a failed statement", func(tx driver.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
-			return tx.RollbackAndRecord(ctx, outcome)
+			return recordAlone(tx)
 		}, nil, 0, true},
-		{"Commit of an invalid outcome", func(ctx context.Context, tx driver.Transaction) error {
-			return tx.Commit(ctx, driver.Outcome{})
+		{"Commit of an invalid outcome", func(tx driver.Transaction) error {
+			return tx.Commit(t.Context(), driver.Outcome{})
 		}, driver.ErrInvalid, 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -193,9 +191,9 @@ func TestTx_Begin(t *testing.T) {
 						record, tx := beginClaim(t, c, claim)
 						assert.Equal(t, c.tx, tx.Value())
 						require.NoError(t, insert(t.Context(), tx.Value(), claim.Key))
-						require.ErrorIs(t, row.end(t.Context(), tx), row.want)
+						require.ErrorIs(t, row.end(tx), row.want)
 						require.NoError(t, tx.Rollback(t.Context()))
-						require.Error(t, tx.Commit(t.Context(), outcome), "it is over")
+						require.Error(t, tx.Commit(t.Context(), completed), "it is over")
 						again, none, err := c.Begin(t.Context(), newClaim(claim.Key), 0)
 						require.NoError(t, err, "the caller's transaction goes on")
 						if row.done {
@@ -232,11 +230,7 @@ func TestTx_Begin(t *testing.T) {
 func TestTx_workEndsTransaction(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
-		for name, end := range map[string]func(tx driver.Transaction) error{
-			"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-			"Rollback":          func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
-		} {
+		for name, end := range ends {
 			c := begin()
 			_, tx := beginClaim(t, c, newClaim(name))
 			require.NoError(t, c.commit())
@@ -281,7 +275,7 @@ func TestTx_setsNothing(t *testing.T) {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		defer tx.Rollback(context.Background()) //nolint:errcheck // The test is over.
-		before := settings(t, tx)
+		before := bounds(t, tx, "synchronous_commit", "lock_timeout")
 		inbox := store.WithTx(tx)
 		claim := newClaim("key")
 		claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
@@ -290,24 +284,6 @@ func TestTx_setsNothing(t *testing.T) {
 		acquire(t, inbox, claim) // takes over
 		_, nested := begin(t, inbox, "nested")
 		require.NoError(t, nested.Commit(t.Context(), completed))
-		assert.Equal(t, before, settings(t, tx))
+		assert.Equal(t, before, bounds(t, tx, "synchronous_commit", "lock_timeout"))
 	})
-}
-
-// settings returns the parameters that the store changes for its own transactions.
-func settings(t *testing.T, db interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-},
-) map[string]string {
-	t.Helper()
-	got := map[string]string{}
-	for _, name := range []string{
-		"synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout",
-		"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout",
-	} {
-		var value string
-		require.NoError(t, db.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&value))
-		got[name] = value
-	}
-	return got
 }

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"testing"
@@ -30,14 +31,9 @@ func TestDiskFull_transactional(t *testing.T) {
 	large := driver.Outcome{
 		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 20_000)},
 	}
-	ends := map[string]func(t *testing.T, tx driver.Transaction) error{
-		"Commit": func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Commit(t.Context(), large) },
-		"RollbackAndRecord": func(t *testing.T, tx driver.Transaction) error {
-			t.Helper()
-			return tx.RollbackAndRecord(t.Context(), large)
-		},
-	}
-	for name, end := range ends {
+	for name, end := range map[string]func(tx driver.Transaction, ctx context.Context, large driver.Outcome) error{
+		"Commit": driver.Transaction.Commit, "RollbackAndRecord": driver.Transaction.RollbackAndRecord,
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := openInternal(t)
 			s.kit.Work.SetMaxOpenConns(2)
@@ -53,12 +49,12 @@ func TestDiskFull_transactional(t *testing.T) {
 				work := tx.Value().(*sql.Tx)
 				_, err = work.Exec("INSERT INTO work VALUES (?, randomblob(20000))", key)
 				if err == nil {
-					err = end(t, tx)
+					err = end(tx, t.Context(), large)
 				} else {
 					requireCode(t, sqlite3.SQLITE_FULL, err)
 					_, following := work.Exec("INSERT INTO work VALUES ('following', '')")
 					assert.Error(t, following, "it would be committed without the record")
-					if end(t, tx) == nil {
+					if end(tx, t.Context(), large) == nil {
 						require.Equal(t, "RollbackAndRecord", name)
 						require.NoError(t, s.deleteInternal(key))
 					}

@@ -30,6 +30,17 @@ func begin(t *testing.T, store driver.Transactor, key string) driver.Transaction
 	return tx
 }
 
+// ends are the ends of transactional work.
+var ends = map[string]func(tx driver.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone, "Rollback": rollBack}
+
+func commit(tx driver.Transaction) error { return tx.Commit(context.Background(), completed) }
+
+func recordAlone(tx driver.Transaction) error {
+	return tx.RollbackAndRecord(context.Background(), completed)
+}
+
+func rollBack(tx driver.Transaction) error { return tx.Rollback(context.Background()) }
+
 // beginDecision returns the decision of Begin.
 func beginDecision(t *testing.T, store driver.Transactor, claim driver.Claim) string {
 	t.Helper()
@@ -152,8 +163,8 @@ func TestBegin_duplicateInAnotherStore(t *testing.T) {
 		end  func(tx driver.Transaction) error
 		want string
 	}{
-		"Commit":   {func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) }, "done"},
-		"Rollback": {func(tx driver.Transaction) error { return tx.Rollback(t.Context()) }, "acquired"},
+		"Commit":   {commit, "done"},
+		"Rollback": {rollBack, "acquired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx := begin(t, store, name)
@@ -305,17 +316,6 @@ func TestBegin_workEndsTheTransaction(t *testing.T) {
 		{"ROLLBACK and another statement", exec("ROLLBACK", again), true, true},
 		{"a conflict that rolls back, and another statement", exec("INSERT OR ROLLBACK INTO ledger (id) VALUES (NULL)", again), true, true},
 	}
-	ends := map[string]func(t *testing.T, tx driver.Transaction) error{
-		"Commit": func(t *testing.T, tx driver.Transaction) error {
-			t.Helper()
-			return tx.Commit(t.Context(), completed)
-		},
-		"Rollback": func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) },
-		"RollbackAndRecord": func(t *testing.T, tx driver.Transaction) error {
-			t.Helper()
-			return tx.RollbackAndRecord(t.Context(), completed)
-		},
-	}
 	for _, row := range rows {
 		for name, end := range ends {
 			t.Run(row.name+", then "+name, func(t *testing.T) {
@@ -327,7 +327,7 @@ func TestBegin_workEndsTheTransaction(t *testing.T) {
 				assert.Equal(t, row.fails, err != nil, "%v", err)
 				requireRows(t, store.DB(), "key", 0)
 
-				err = end(t, tx)
+				err = end(tx)
 				want := "acquired"
 				switch {
 				case name == "RollbackAndRecord":

@@ -204,19 +204,13 @@ func TestTx_inbox(t *testing.T) {
 func TestTx_ends(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		end    func(t *testing.T, tx driver.Transaction) error
+		end    func(tx driver.Transaction) error
 		rows   int
 		status driver.Status // 0: absent
 	}{
-		{"Commit", func(t *testing.T, tx driver.Transaction) error {
-			t.Helper()
-			return tx.Commit(t.Context(), completed)
-		}, 1, driver.Completed},
-		{"RollbackAndRecord", func(t *testing.T, tx driver.Transaction) error {
-			t.Helper()
-			return tx.RollbackAndRecord(t.Context(), completed)
-		}, 0, driver.Completed},
-		{"Rollback", func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) }, 0, 0},
+		{"Commit", commit, 1, driver.Completed},
+		{"RollbackAndRecord", recordAlone, 0, driver.Completed},
+		{"Rollback", rollBack, 0, 0},
 	} {
 		for _, commit := range []bool{true, false} {
 			for _, released := range []bool{true, false} {
@@ -235,7 +229,7 @@ func TestTx_ends(t *testing.T) {
 					assert.Equal(t, generation, reservation.Record.Generation)
 					assert.Same(t, outer, tx.Value())
 					require.NoError(t, write(t.Context(), tx.Value(), "key"))
-					require.NoError(t, row.end(t, tx))
+					require.NoError(t, row.end(tx))
 					require.NoError(t, tx.Rollback(t.Context()), "a second end does nothing")
 					require.Error(t, tx.Commit(t.Context(), completed))
 					require.NoError(t, write(t.Context(), outer, "after"))
@@ -340,11 +334,7 @@ func TestTx_workEndsTheTransaction(t *testing.T) {
 			return nil
 		}, 0},
 	} {
-		for name, end := range map[string]func(tx driver.Transaction) error{
-			"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-			"Rollback":          func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
-		} {
+		for name, end := range ends {
 			t.Run(row.name+", then "+name, func(t *testing.T) {
 				store := newStore(t)
 				ledger(t, store.DB())
