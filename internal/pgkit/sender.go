@@ -139,9 +139,9 @@ const Begin = `begin isolation level read committed`
 // Transaction is a transaction on its own connection. BEGIN shares a round trip with the
 // first statements, and COMMIT with the last.
 type Transaction struct {
-	first *Statement // sent after BEGIN
-	conn  *pgxpool.Conn
-	begun bool
+	conn    *pgxpool.Conn
+	setting string // a statement that is sent after BEGIN; "": none
+	begun   bool
 }
 
 // Transact calls work with a transaction. work ends it with Commit; otherwise it is rolled back. setting is a statement
@@ -153,10 +153,7 @@ func Transact(ctx context.Context, pool *pgxpool.Pool, setting string, work func
 			return err
 		}
 		defer conn.Release() // closes a connection that is still in a transaction
-		t := &Transaction{conn: conn}
-		if setting != "" {
-			t.first = &Statement{Text: setting}
-		}
+		t := &Transaction{conn: conn, setting: setting}
 		if err := work(t); err != nil {
 			t.rollBack(ctx)
 			return err
@@ -170,8 +167,8 @@ func (t *Transaction) Send(ctx context.Context, statements ...*Statement) error 
 	if !t.begun {
 		t.begun = true
 		opening := []*Statement{{Text: Begin}}
-		if t.first != nil {
-			opening = append(opening, t.first)
+		if t.setting != "" {
+			opening = append(opening, &Statement{Text: t.setting})
 		}
 		statements = append(opening, statements...)
 	}
