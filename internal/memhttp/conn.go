@@ -177,7 +177,9 @@ func (c *Conn) setDeadline(deadline *time.Time, t time.Time) error {
 			// Not t itself: without a monotonic reading the timer could fire a moment before
 			// that time, and the waiters would then wait forever.
 			*deadline = time.Now().Add(wait)
-			time.AfterFunc(wait, c.wakeAll)
+			if wait > 0 { // otherwise set wakes them
+				time.AfterFunc(wait, c.wakeAll)
+			}
 		}
 	})
 }
