@@ -56,16 +56,8 @@ func (p *policy) addHeaders(h http.Header, result *Result, legacy bool) {
 	if legacy {
 		h["X-Ratelimit-Limit"] = []string{p.limit}
 		h["X-Ratelimit-Remaining"] = []string{strconv.Itoa(result.Remaining)}
-		h["X-Ratelimit-Reset"] = []string{strconv.FormatInt(epochSeconds(time.Now().Add(reset)), 10)}
+		h["X-Ratelimit-Reset"] = []string{strconv.FormatInt(time.Now().Add(reset+time.Second-1).Unix(), 10)} // rounded up
 	}
-}
-
-// epochSeconds returns t in seconds since 1970, rounded up.
-func epochSeconds(t time.Time) int64 {
-	if t.Nanosecond() > 0 {
-		return t.Unix() + 1
-	}
-	return t.Unix()
 }
 
 // add appends values without changing a slice that another Quota has set.

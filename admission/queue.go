@@ -44,23 +44,8 @@ type waiter struct {
 	since        uint64        // when it came, see fairQueue.sequence
 	until        time.Duration // it does not wait longer
 	flight       int           // how many are in flight with it when it gets a slot
-	verdict      chan verdict  // receives one value when another goroutine removes it from the queue
+	verdict      chan Reason   // receives one value when another goroutine removes it from the queue
 	timer        *time.Timer
-}
-
-// verdict is what another goroutine has decided about a waiter.
-type verdict uint8
-
-const (
-	admitted verdict = iota
-	evicted
-)
-
-func (v verdict) reason() Reason {
-	if v == admitted {
-		return ReasonNone
-	}
-	return ReasonEvicted
 }
 
 // concurrencyGate is a Shedder without clock, lock and waiting: the limiter, the queue, and

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -62,16 +63,10 @@ func (q *Quota) Handler(next http.Handler) http.Handler {
 		}
 		began := time.Now()
 		next.ServeHTTP(w, r)
-		if cost > 0 && replayed(w.Header()) && (!q.Sliding || time.Since(began) < q.rule.Window) {
+		if cost > 0 && field.Value(w.Header(), "Idempotency-Replayed") == "true" && (!q.Sliding || time.Since(began) < q.rule.Window) {
 			q.giveBack(r.Context(), key, cost, shared)
 		}
 	})
-}
-
-// replayed reports whether the idempotency handler answered with a stored response.
-func replayed(h http.Header) bool {
-	values := h["Idempotency-Replayed"]
-	return len(values) > 0 && values[0] == "true"
 }
 
 // keyOf returns the key of the request's quota.

@@ -107,8 +107,5 @@ func respondsFirst(w http.ResponseWriter, r *http.Request) bool {
 
 // wholeSeconds returns a time in seconds, rounded up, at least one.
 func wholeSeconds(d time.Duration) int64 {
-	if d <= time.Second {
-		return 1
-	}
-	return int64((d-1)/time.Second) + 1
+	return int64((max(d, 1)-1)/time.Second) + 1
 }

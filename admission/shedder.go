@@ -144,7 +144,9 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 		if s.Key != nil {
 			var err error
 			if key, err = s.Key(r); err != nil {
-				s.countRejected()
+				s.mu.Lock()
+				s.rejected++
+				s.mu.Unlock()
 				s.Trace.rejected(&Event{Request: r, Priority: p, Reason: ReasonKeyError, Status: forbidden.status, Err: err})
 				reject(w, r, &forbidden, 0)
 				return
@@ -164,12 +166,6 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 		}
 		s.serve(next, w, r, p, pass)
 	})
-}
-
-func (s *Shedder) countRejected() {
-	s.mu.Lock()
-	s.rejected++
-	s.mu.Unlock()
 }
 
 func (s *Shedder) trace(r *http.Request, key string, p resilienthttp.Priority, pass *pass, status int) {
@@ -296,7 +292,7 @@ func (s *Shedder) queue(ctx context.Context, now, left time.Duration, k *keyQueu
 	w.key, w.mark, w.class = k, mark, class
 	victim, why := s.gate.join(now, left, w)
 	if victim != nil {
-		victim.verdict <- evicted
+		victim.verdict <- ReasonEvicted
 	}
 	s.mu.Unlock()
 	if why != ReasonNone {
@@ -319,22 +315,19 @@ func (s *Shedder) wait(ctx context.Context, w *waiter, longest time.Duration) Re
 	defer w.timer.Stop()
 	var why Reason
 	select {
-	case v := <-w.verdict:
-		return v.reason()
+	case why = <-w.verdict:
+		return why
 	case <-w.timer.C:
 		why = ReasonQueueTimeout
 	case <-ctx.Done():
 		why = reasonOf(ctx)
 	}
 	s.mu.Lock()
-	queued := w.queued
-	if queued {
-		s.gate.drop(w)
+	defer s.mu.Unlock()
+	if !w.queued { // another goroutine decided at the same moment
+		return <-w.verdict
 	}
-	s.mu.Unlock()
-	if !queued { // another goroutine decided at the same moment
-		why = (<-w.verdict).reason()
-	}
+	s.gate.drop(w)
 	return why
 }
 
@@ -350,7 +343,7 @@ func (s *Shedder) waiter() *waiter {
 	if w, ok := s.waiters.Get().(*waiter); ok {
 		return w
 	}
-	w := &waiter{verdict: make(chan verdict, 1), timer: time.NewTimer(time.Hour)}
+	w := &waiter{verdict: make(chan Reason, 1), timer: time.NewTimer(time.Hour)}
 	w.timer.Stop()
 	return w
 }
@@ -360,7 +353,7 @@ func (s *Shedder) leave(now time.Duration, sample sample, k *keyQueue, class int
 	s.lock()
 	s.gate.done(now, sample, k, class)
 	for w := s.gate.admitNext(); w != nil; w = s.gate.admitNext() {
-		w.verdict <- admitted
+		w.verdict <- ReasonNone
 	}
 	s.mu.Unlock()
 }
