@@ -94,6 +94,7 @@ const (
 	nearEnd       = time.Minute             // a deadline within this time is near
 	seriesTime    = 10 * time.Second        // sum of all waits without a near deadline
 	minLast       = time.Second             // minimum of the last wait without a near deadline
+	untokenedWait = 30 * time.Second        // without tokens, after a rejection by a limit
 	minLeftBefore = 1.75                    // an early wait needs this multiple of its length; otherwise the last wait follows
 )
 
@@ -124,6 +125,20 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 	wait := c.nextWait(failed, now)
 	state.wait = wait - randomUpTo(wait/4)
 	return max(state.wait, asked+randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0))))
+}
+
+// untokened returns the wait of a call that a limit has rejected and that has no tokens. It is long, because the other calls
+// have used up the tokens: more retries would only be rejected too.
+func (c *call) untokened(asked time.Duration, now time.Time) time.Duration {
+	wait := max(asked, untokenedWait)
+	wait += randomUpTo(wait / 2)
+	left := c.leftForLimit(now)
+	isLast := minLeftBefore*float64(wait) > float64(left)
+	c.retries.series = waitSeries{over: isLast} // of the failures after this wait
+	if isLast {
+		wait = max(left-randomUpTo(left/4), asked)
+	}
+	return wait
 }
 
 // nextWait returns the next wait of the series, before jitter.

@@ -50,7 +50,8 @@ type RateLimit struct {
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
 	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
-	// too. Zero means 60 s. A negative duration means that calls never wait, except 250 ms for Shared.
+	// too. Without a deadline, it also limits the time in which a rejected call needs no retry token.
+	// Zero means 60 s. A negative duration means that calls never wait, except 250 ms for Shared.
 	MaxWait time.Duration
 
 	// MaxBlock is the maximum time for which a server may block a scope: if a quota's reset is later,

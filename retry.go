@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -163,13 +164,33 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 	limited := last.tooMany() && !blocked.IsZero() // then one retry is sent at a time
 	state.late = false
 	if !held && !limited && !c.payRetry(last, to, now) { // otherwise the circuit paces it, or has paced the attempt before the Retry-After
-		return 0, ErrBudgetExhausted
+		if !paced || !c.waitsForLimit(last, now) {
+			return 0, ErrBudgetExhausted
+		}
+		wait = c.untokened(last.report.RetryAfter, now)
+		at = now.Add(wait)
 	}
 	if last.conflict {
 		c.conflicts.Add(1)
 	}
 	state.due, state.to = at, *to
 	return wait, nil
+}
+
+// waitsForLimit reports whether a retry needs no token: a limit has rejected the attempt, so the server has done no work, and
+// it says when another one may follow.
+func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
+	report := &last.report
+	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
+	return limited && report.RetryAfter > 0 && !c.budget.Static && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
+}
+
+// leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
+func (c *call) leftForLimit(at time.Time) time.Duration {
+	if c.deadline.IsZero() {
+		return c.start.Add(cmp.Or(c.rateLimit.MaxWait, defaultMaxWait)).Sub(at)
+	}
+	return c.room(at)
 }
 
 // payRetry takes the tokens of a retry. After a timeout it only asks whether there may be enough when it is sent.

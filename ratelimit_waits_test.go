@@ -1,0 +1,166 @@
+package resilienthttp_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
+)
+
+// rejected is a number of rejections, and then a 200.
+func rejected(times int, rejection step) []step {
+	return append(slices.Repeat([]step{rejection}, times), status(http.StatusOK))
+}
+
+// §4.16: without tokens, a call that a limit rejects with a wait is not refused: it waits 30 s, or until shortly before its deadline.
+func TestRateLimit_waitsWithoutTokens(t *testing.T) {
+	const s, never = time.Second, 1000 // rejections
+	asks := status(http.StatusTooManyRequests, "Retry-After", "1")
+	for _, row := range []struct {
+		name      string
+		steps     []step
+		policy    resilienthttp.Policy
+		static    bool // the budget
+		tokens    int  // 0: none
+		maxWait   time.Duration
+		deadline  time.Duration // 0: none
+		context   func(context.Context) context.Context
+		status    int
+		attempts  int
+		least     time.Duration
+		most      time.Duration // of the call
+		stoppedBy error
+	}{
+		{name: "30 s", steps: rejected(1, asks), deadline: 5 * time.Minute, status: 200, attempts: 2, least: 30 * s, most: 45 * s},
+		{name: "each time", steps: rejected(3, asks), deadline: 5 * time.Minute, status: 200, attempts: 4, least: 90 * s, most: 135 * s},
+		{name: "the server asks for more", steps: rejected(1, status(429, "Retry-After", "50")), deadline: 5 * time.Minute, status: 200, attempts: 2, least: 50 * s, most: 75 * s},
+		{name: "a 403 that asks", steps: rejected(1, status(403, "Retry-After", "1")), deadline: 5 * time.Minute, status: 200, attempts: 2, least: 30 * s, most: 45 * s},
+		{name: "before the deadline", steps: rejected(1, asks), deadline: 20 * s, status: 200, attempts: 2, least: 14 * s, most: 20 * s},
+		{name: "once before the deadline", steps: rejected(never, asks), deadline: 20 * s, status: 429, attempts: 2, least: 14 * s, most: 20 * s, stoppedBy: resilienthttp.ErrMaxAttempts},
+		{name: "without a deadline, until MaxWait", steps: rejected(1, asks), status: 200, attempts: 2, least: 30 * s, most: 60 * s},
+		{name: "once before MaxWait", steps: rejected(never, asks), maxWait: 4 * s, status: 429, attempts: 2, least: 3 * s, most: 4 * s, stoppedBy: resilienthttp.ErrMaxAttempts},
+		{name: "attempts count", steps: rejected(never, asks), policy: resilienthttp.Policy{MaxAttempts: 3}, deadline: 5 * time.Minute, status: 429, attempts: 3, least: 60 * s, most: 90 * s, stoppedBy: resilienthttp.ErrMaxAttempts},
+		{name: "with tokens, as long as the server asks", steps: rejected(1, asks), tokens: 5, deadline: 5 * time.Minute, status: 200, attempts: 2, least: s, most: 2 * s},
+		{name: "a Static budget", steps: rejected(1, asks), static: true, deadline: time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+		{name: "another layer retries", steps: rejected(1, asks), context: resilienthttp.WithSingleAttempt, deadline: time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrSingleAttempt},
+		{name: "beyond MaxRetryAfter", steps: rejected(1, status(429, "Retry-After", "61")), deadline: 5 * time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrRetryAfter},
+		{name: "beyond the deadline", steps: rejected(1, asks), deadline: s / 2, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrDeadline},
+		{name: "beyond MaxWait", steps: rejected(1, asks), maxWait: s / 2, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+		{name: "calls never wait", steps: rejected(1, asks), maxWait: -1, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+		{name: "a 503 that asks needs a token", steps: rejected(1, status(503, "Retry-After", "1")), deadline: time.Minute, status: 503, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+		{name: "a 429 that asks for no wait", steps: rejected(1, status(429)), deadline: time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(row.steps...)
+			budget := &resilienthttp.Budget{Burst: cmp.Or(row.tokens, -1), Static: row.static}
+			tr := &resilienthttp.Transport{Base: base, Policy: row.policy, Budget: budget, RateLimit: &resilienthttp.RateLimit{MaxWait: row.maxWait}}
+			ctx, begun := withDeadline(t, row.deadline), time.Now()
+			if row.context != nil {
+				ctx = row.context(ctx)
+			}
+			resp := roundTrip(t, tr, get(t).WithContext(ctx))
+			took := time.Since(begun)
+			_ = readAll(t, resp)
+			require.Equal(t, row.status, resp.StatusCode)
+			require.GreaterOrEqual(t, took, row.least)
+			require.LessOrEqual(t, took, row.most)
+			require.ErrorIs(t, lastOf(t, resp).StopReason, row.stoppedBy)
+			require.Len(t, resilienthttp.Attempts(resp), row.attempts)
+			base.requireBalance(t)
+		})
+	}
+}
+
+// §4.17: a job that a limit admits in less than its time is done, although its workers send more at once. A client that
+// refuses calls without tokens loses most of it, because their workers take the next call at once.
+func TestRateLimit_jobs(t *testing.T) {
+	const s = time.Second
+	for _, limit := range []struct {
+		name  string
+		model func(w *fixedWindow) limiterModel
+	}{
+		{"asks to wait", func(w *fixedWindow) limiterModel {
+			return func(at time.Duration, _ string) (int, []any) {
+				if ok, _, reset := w.take(at); !ok {
+					return http.StatusTooManyRequests, []any{"Retry-After", seconds(reset)}
+				}
+				return http.StatusOK, nil
+			}
+		}},
+		{"rejections show a quota", func(w *fixedWindow) limiterModel {
+			return func(at time.Duration, _ string) (int, []any) {
+				if ok, left, reset := w.take(at); !ok {
+					return http.StatusTooManyRequests, []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", seconds(reset)}
+				}
+				return http.StatusOK, nil
+			}
+		}},
+	} {
+		for seed := range uint64(4) {
+			bubble.Run(t, fmt.Sprint(limit.name, ", ", seed), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 2))
+				window := fixedWindow{limit: 3 + r.IntN(20), length: time.Duration(1+r.IntN(10)) * s, offset: time.Duration(r.Int64N(int64(s)))}
+				const deadline = 2 * time.Minute
+				workers := min(100, window.limit*int(40*s/window.length)) // so that a call waits 40 s in the queue
+				calls := 5 * workers
+				t.Logf("%d calls by %d workers, %d in %v", calls, workers, window.limit, window.length)
+				served := runJob(t, &resilienthttp.Transport{}, limit.model(&window), calls, workers, deadline)
+				t.Logf("served %d", served)
+				require.GreaterOrEqual(t, served, calls*85/100)
+			})
+		}
+	}
+}
+
+// runJob makes a number of calls and counts those that are served.
+func runJob(t *testing.T, tr *resilienthttp.Transport, model limiterModel, calls, workers int, deadline time.Duration) (served int) {
+	t.Helper()
+	var mu sync.Mutex
+	begun := time.Now()
+	tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+		mu.Lock()
+		code, fields := model(time.Since(begun), r.URL.Path)
+		mu.Unlock()
+		time.Sleep(20 * time.Millisecond)
+		header := make([]string, 0, len(fields))
+		for _, field := range fields {
+			header = append(header, fmt.Sprint(field))
+		}
+		return response(r, code, "", header...), nil
+	})
+	next := make(chan struct{}, calls)
+	for range calls {
+		next <- struct{}{}
+	}
+	close(next)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for range next {
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				if err == nil {
+					readAll(t, resp)
+				}
+				mu.Lock()
+				if err == nil && resp.StatusCode == http.StatusOK {
+					served++
+				}
+				mu.Unlock()
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	return served
+}
