@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -163,4 +164,35 @@ func runJob(t *testing.T, tr *resilienthttp.Transport, model limiterModel, calls
 	}
 	all.Wait()
 	return served
+}
+
+// §4.16: calls that are rejected together do not come back together.
+func TestRateLimit_waitsWithoutTokensAreRandom(t *testing.T) {
+	for name, deadline := range map[string]time.Duration{"30 s and more": 5 * time.Minute, "shortly before the deadline": 20 * time.Second} {
+		bubble.Run(t, name, func(t *testing.T) {
+			waits := map[time.Duration]bool{}
+			for range 10 {
+				base := script(rejected(1, status(http.StatusTooManyRequests, "Retry-After", "1"))...)
+				tr := &resilienthttp.Transport{Base: base, Budget: &resilienthttp.Budget{Burst: -1}}
+				resp := roundTrip(t, tr, get(t).WithContext(withDeadline(t, deadline)))
+				_ = readAll(t, resp)
+				waits[resilienthttp.Attempts(resp)[0].RetryWait.Round(time.Second/10)] = true
+			}
+			require.Greater(t, len(waits), 5)
+		})
+	}
+}
+
+// §4.16: after an error, the server may have the request, whatever Classify says of it: the retry needs a token.
+func TestRateLimit_errorNeedsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(refused), Budget: &resilienthttp.Budget{Burst: -1}, Policy: resilienthttp.Policy{
+			Classify: func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+				a.RetryAfter = time.Second
+				return resilienthttp.VerdictThrottled
+			},
+		}}
+		_, err := tr.RoundTrip(get(t).WithContext(withDeadline(t, time.Minute)))
+		require.ErrorIs(t, err, resilienthttp.ErrBudgetExhausted)
+	})
 }
