@@ -20,6 +20,23 @@ import (
 // limiterModel decides about a request of a path at a time since the start: a status, and names and values of fields.
 type limiterModel func(at time.Duration, path string) (status int, fields []any)
 
+// server responds after 20 ms. Its time begins now.
+func (m limiterModel) server() http.RoundTripper {
+	begin := time.Now()
+	var mu sync.Mutex
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		mu.Lock()
+		code, fields := m(time.Since(begin), r.URL.Path)
+		mu.Unlock()
+		time.Sleep(20 * time.Millisecond)
+		var header []string
+		for _, x := range fields {
+			header = append(header, fmt.Sprint(x))
+		}
+		return response(r, code, "", header...), nil
+	})
+}
+
 // fixedWindow is a window of a limit. take returns what remains, and for how long.
 type fixedWindow struct {
 	limit  int
@@ -74,17 +91,7 @@ func (l limiterLoad) serve(t *testing.T, model limiterModel, length time.Duratio
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var mu sync.Mutex
-		base := roundTripper(func(r *http.Request) (*http.Response, error) {
-			mu.Lock()
-			code, fields := model(time.Since(begin), r.URL.Path)
-			mu.Unlock()
-			time.Sleep(20 * time.Millisecond)
-			var header []string
-			for _, x := range fields {
-				header = append(header, fmt.Sprint(x))
-			}
-			return response(r, code, "", header...), nil
-		})
+		base := model.server()
 		var all sync.WaitGroup
 		for range l.processes {
 			tr := client(base)

@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -188,7 +187,7 @@ func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
 // leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
 func (c *call) leftForLimit(at time.Time) time.Duration {
 	if c.deadline.IsZero() {
-		return c.start.Add(cmp.Or(c.rateLimit.MaxWait, defaultMaxWait)).Sub(at)
+		return c.start.Add(c.rateLimit.engine().MaxWait).Sub(at)
 	}
 	return c.room(at)
 }

@@ -37,6 +37,9 @@ func New(socket string, log io.Writer, command string, config any) *Process {
 
 // Run runs the command of the process with its socket and its config.
 func Run[T any](ctx context.Context, args []string, command func(ctx context.Context, socket string, config T) error) error {
+	if len(args) != 3 {
+		return fmt.Errorf("%s: %d arguments (want a socket and a config, as crashtest starts it)", args[0], len(args)-1)
+	}
 	var config T
 	if err := json.Unmarshal([]byte(args[2]), &config); err != nil {
 		return err
