@@ -262,7 +262,9 @@ func (c *call) exchange(a *attempt) {
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
 	won := c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge)
-	a.permits.tokens.Done(won, won && failed != nil && a.report.Latency > failed.report.Latency/2)
+	a.permits.tokens.Done(retrybudget.Result{
+		Succeeded: won, Slow: won && failed != nil && a.report.Latency > failed.report.Latency/2, Pause: c.last.report.RetryAfter,
+	})
 	c.noteTime(a)
 }
 

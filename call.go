@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
@@ -156,7 +157,7 @@ func (c *call) cleanUp() {
 		c.setRetryWaiting(false)
 		if next := c.retries.next; next != nil {
 			next.abandon()
-			next.permits.tokens.Done(false, false)
+			next.permits.tokens.Done(retrybudget.Result{})
 			next.cancelCopies()
 		}
 	}

@@ -165,7 +165,7 @@ func (r *hedgedCall) finish(a *attempt) {
 			r.latest = a
 		}
 	})
-	a.permits.tokens.Done(won, false)
+	a.permits.tokens.Done(retrybudget.Result{Succeeded: won})
 	if a.report.Hedge {
 		r.original.visit.Record.hedges.credit.done(won)
 	}

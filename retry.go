@@ -32,9 +32,9 @@ type retryState struct {
 	wait    time.Duration      // the last result of the Backoff
 	permit  retrybudget.Permit // the tokens of the next retry
 	series  waitSeries
-	late    bool // the next retry takes its tokens when it is sent
-	waiting bool // the call waits before a retry
-	unread  bool // the circuit holds the retry, so the last response may be the result: its body is unread
+	line    retrybudget.Kind // where the next retry waits for others before it is sent
+	waiting bool             // the call waits before a retry
+	unread  bool             // the circuit holds the retry, so the last response may be the result: its body is unread
 
 	notBefore time.Time // of the call that has ended; zero: unknown
 }
@@ -161,13 +161,14 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		return 0, ErrNotReplayable
 	}
 	limited := last.tooMany() && !blocked.IsZero() // then one retry is sent at a time
-	state.late = false
+	state.line = 0
 	if !held && !limited && !c.payRetry(last, to, now) { // otherwise the circuit paces it, or has paced the attempt before the Retry-After
 		if !paced || !c.waitsForLimit(last, now) {
 			return 0, ErrBudgetExhausted
 		}
 		wait = c.untokened(last.report.RetryAfter, now)
 		at = now.Add(wait)
+		state.line, state.unread = retrybudget.AfterRejections, true
 	}
 	if last.conflict {
 		c.conflicts.Add(1)
@@ -179,9 +180,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 // waitsForLimit reports whether a retry needs no token: a limit has rejected the attempt, so the server has done no work, and
 // it says when another one may follow.
 func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
-	report := &last.report
-	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
-	return limited && report.RetryAfter > 0 && !c.budget.Static && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
+	return last.limited() && !c.budget.Static && c.leftForLimit(now.Add(last.report.RetryAfter)) >= 0
 }
 
 // leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
@@ -195,11 +194,12 @@ func (c *call) leftForLimit(at time.Time) time.Duration {
 // payRetry takes the tokens of a retry. After a timeout it only asks whether there may be enough when it is sent.
 func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
 	stays := !to.Moves()
-	if c.retries.late = stays && last.timedOut() && c.mayAwait(); c.retries.late {
+	if stays && last.timedOut() && c.mayAwait() {
+		c.retries.line = retrybudget.AfterTimeouts
 		return c.record.bucket.MayAwait(&c.budget.rules, now)
 	}
 	c.retries.permit, ok = c.takeTokens(retrybudget.Request{
-		Slow: stays && last.timedOut(), Batch: c.priority == PriorityBatch, Displaces: stays && last.tooMany(), Cost: c.costOf(last),
+		Slow: stays && last.timedOut(), Batch: c.priority == PriorityBatch, Displaces: stays && (last.tooMany() || last.limited()), Cost: c.costOf(last),
 	}, now, c.record, last.visit.Record)
 	return ok
 }
@@ -211,11 +211,14 @@ func (c *call) mayAwait() bool {
 		!c.budget.Static && !c.breaker.Static && c.breaker.MaxWait >= 0
 }
 
-// awaitTokens takes the tokens of a retry after a timeout.
-func (c *call) awaitTokens() *Error {
+// await waits until the others of its line let the retry go.
+func (c *call) await(line retrybudget.Kind) *Error {
 	now := time.Now()
 	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(maxHoldSlow, c.room(now)), Since: c.start}
-	permit, ok := c.record.bucket.Await(&c.budget.rules, now, limits)
+	if line == retrybudget.AfterRejections {
+		limits.MaxWait = c.leftForLimit(now)
+	}
+	permit, ok := c.record.bucket.Await(line, &c.budget.rules, now, limits)
 	if c.retries.permit = permit; ok {
 		return nil
 	}
@@ -338,8 +341,8 @@ func (c *call) reserve(response time.Duration) time.Duration {
 }
 
 func (c *call) prepareRetry() error {
-	if c.retries.late {
-		if err := c.awaitTokens(); err != nil {
+	if line := c.retries.line; line != 0 {
+		if err := c.await(line); err != nil {
 			return err
 		}
 	}
@@ -366,6 +369,12 @@ func (a *attempt) tooMany() bool {
 		return a.responded(http.StatusServiceUnavailable)
 	}
 	return a.responded(http.StatusTooManyRequests)
+}
+
+// limited reports whether a limit has rejected the attempt, and asks to wait.
+func (a *attempt) limited() bool {
+	report := &a.report
+	return a.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError && report.RetryAfter > 0
 }
 
 func (a *attempt) responded(statuses ...int) bool {

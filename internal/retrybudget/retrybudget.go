@@ -2,7 +2,7 @@
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
 // A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds) before it
-// waits, or five after a timeout when it is sent (see timeouts). A retry that succeeds returns its tokens and adds two. The
+// waits, or five after a timeout when it is sent (see line). A retry that succeeds returns its tokens and adds two. The
 // bucket starts with Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
 // docs/retry-budget.md.
 package retrybudget
@@ -64,7 +64,7 @@ type Bucket struct {
 	asked   time.Time // the last Admit; zero: a retry has succeeded since
 	useless time.Time // the first Admit since then, or since none was asked for as long as patience
 
-	timeouts *timeouts // nil: none
+	lines [kinds]*line // of retries that wait; nil: none does
 }
 
 // Deposit adds the tokens of one call.
@@ -155,43 +155,52 @@ type Permit struct{ *withdrawal }
 type withdrawal struct {
 	from         *Bucket
 	cost, reward float64 // tokens that return after Cancel, and after a success
-	queued       bool    // Await has returned it
+	line         *line   // Await has returned it; nil: Admit has
 	ended        bool    // Done or Cancel was called; guarded by from.mu
 }
 
-// Done records the result of the request. slow: it took so long that it may have been behind a queue. Later calls of Done
-// and Cancel have no effect.
-func (p Permit) Done(succeeded, slow bool) { p.finish(succeeded, false, slow) }
+// Result is the result of a request.
+type Result struct {
+	Succeeded bool
+	Slow      bool          // it took so long that it may have been behind a queue
+	Pause     time.Duration // a rejection asks for it; 0: none does
+}
+
+// Done records the result of the request. Later calls of Done and Cancel have no effect.
+func (p Permit) Done(r Result) { p.finish(r, false) }
 
 // Cancel returns the tokens of a request that was not sent, once and not after Done.
-func (p Permit) Cancel() { p.finish(false, true, false) }
+func (p Permit) Cancel() { p.finish(Result{}, true) }
 
-func (w *withdrawal) finish(succeeded, canceled, slow bool) {
+func (w *withdrawal) finish(r Result, canceled bool) {
 	if w == nil {
 		return
 	}
 	w.from.mu.Lock()
 	defer w.from.mu.Unlock()
-	w.end(succeeded, canceled, slow)
-	if t := w.from.timeouts; t != nil {
-		t.Dispatch(time.Now())
+	now := time.Now()
+	w.end(r, canceled, now)
+	for _, l := range w.from.lines {
+		if l != nil {
+			l.Dispatch(now)
+		}
 	}
 }
 
 // end is finish for a locked bucket.
-func (w *withdrawal) end(succeeded, canceled, slow bool) {
+func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 	if w == nil || w.ended {
 		return
 	}
 	w.ended = true
 	switch {
-	case succeeded:
+	case r.Succeeded:
 		w.from.tokens += w.reward
 		w.from.asked = time.Time{}
 	case canceled:
 		w.from.tokens += w.cost
 	}
-	if w.queued {
-		w.from.timeouts.ended(succeeded, canceled, slow)
+	if w.line != nil {
+		w.line.ended(r, canceled, now)
 	}
 }

@@ -47,7 +47,7 @@ func (b *bucket) fail(at time.Time) (granted int) {
 		if !ok {
 			break
 		}
-		p.Done(false, false)
+		p.Done(Result{})
 	}
 	return granted
 }
@@ -78,11 +78,11 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 		{"a success: what it took, and two", Rules{Tokens: 1}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{})
 			b.rules.Tokens = 5 // room for them
-			p.Done(true, false)
+			p.Done(Result{Succeeded: true})
 		}, 3},
 		{"a success in a full bucket: no more than it holds", Rules{Tokens: 5}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{})
-			p.Done(true, false)
+			p.Done(Result{Succeeded: true})
 		}, 5},
 		{"canceled: returned", Rules{Tokens: 5}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{})
@@ -90,13 +90,13 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 		}, 5},
 		{"static, a success: nothing returned", Rules{Tokens: 5, Static: true}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{})
-			p.Done(true, false)
+			p.Done(Result{Succeeded: true})
 		}, 4},
 		{"static, after a timeout: one", Rules{Tokens: 5, Static: true}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 4},
 		{"displaces another request, a success: nothing returned", Rules{Tokens: 5}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{Displaces: true})
 			b.rules.Tokens = 9
-			p.Done(true, false)
+			p.Done(Result{Succeeded: true})
 		}, 4},
 		{"displaces another request, canceled: returned", Rules{Tokens: 5}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{Displaces: true})
@@ -109,7 +109,7 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			}
 		}, 2},
 		{"cheap, one has succeeded", Rules{Tokens: 5}, func(b *bucket) {
-			b.cheap(epoch.Add(-6*time.Second)).Done(true, false)
+			b.cheap(epoch.Add(-6 * time.Second)).Done(Result{Succeeded: true})
 			for ago := 4 * time.Second; ago >= 0; ago -= 2 * time.Second {
 				b.cheap(epoch.Add(-ago))
 			}
@@ -133,7 +133,7 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 		{"after a timeout, a success: five, and two", Rules{Tokens: 5}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{Slow: true})
 			b.rules.Tokens = 9
-			p.Done(true, false)
+			p.Done(Result{Succeeded: true})
 		}, 7},
 		{"after a timeout, canceled: all of it", Rules{Tokens: 5}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{Slow: true})
@@ -183,7 +183,7 @@ func TestBucket_batchNeedsMoreThanHalf(t *testing.T) {
 
 func TestPermit_endsOnce(t *testing.T) {
 	ends := map[string]func(Permit){
-		"fail": func(p Permit) { p.Done(false, false) }, "succeed": func(p Permit) { p.Done(true, false) }, "cancel": Permit.Cancel,
+		"fail": func(p Permit) { p.Done(Result{}) }, "succeed": func(p Permit) { p.Done(Result{Succeeded: true}) }, "cancel": Permit.Cancel,
 	}
 	want := map[string]int{"fail": 4, "succeed": 7, "cancel": 5}
 	for first, end := range ends {
@@ -198,7 +198,7 @@ func TestPermit_endsOnce(t *testing.T) {
 			})
 		}
 	}
-	Permit{}.Done(true, false)
+	Permit{}.Done(Result{Succeeded: true})
 	Permit{}.Cancel()
 }
 
@@ -221,7 +221,7 @@ func TestBucket_thousandGoroutines(t *testing.T) {
 		end  func(i int, p Permit)
 		want int
 	}{
-		{"all fail", func(_ int, p Permit) { p.Done(false, false) }, 5 + goroutines*calls/10},
+		{"all fail", func(_ int, p Permit) { p.Done(Result{}) }, 5 + goroutines*calls/10},
 		{"none ends", func(int, Permit) {}, 5 + goroutines*calls/10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestBucket_thousandGoroutines(t *testing.T) {
 					case (g+i)%2 == 0:
 						p.Cancel()
 					default:
-						p.Done(false, false)
+						p.Done(Result{})
 						failed.Add(1)
 					}
 				}
