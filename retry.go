@@ -180,7 +180,9 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 // waitsForLimit reports whether a retry needs no token: a limit has rejected the attempt, so the server has done no work, and
 // it says when another one may follow.
 func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
-	return last.limited() && !c.budget.Static && c.leftForLimit(now.Add(last.report.RetryAfter)) >= 0
+	report := &last.report
+	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
+	return limited && report.RetryAfter > 0 && !c.budget.Static && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
 }
 
 // leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
@@ -199,7 +201,7 @@ func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
 		return c.record.bucket.MayAwait(&c.budget.rules, now)
 	}
 	c.retries.permit, ok = c.takeTokens(retrybudget.Request{
-		Slow: stays && last.timedOut(), Batch: c.priority == PriorityBatch, Displaces: stays && (last.tooMany() || last.limited()), Cost: c.costOf(last),
+		Slow: stays && last.timedOut(), Batch: c.priority == PriorityBatch, Displaces: stays && last.tooMany(), Cost: c.costOf(last),
 	}, now, c.record, last.visit.Record)
 	return ok
 }
@@ -369,12 +371,6 @@ func (a *attempt) tooMany() bool {
 		return a.responded(http.StatusServiceUnavailable)
 	}
 	return a.responded(http.StatusTooManyRequests)
-}
-
-// limited reports whether a limit has rejected the attempt, and asks to wait.
-func (a *attempt) limited() bool {
-	report := &a.report
-	return a.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError && report.RetryAfter > 0
 }
 
 func (a *attempt) responded(statuses ...int) bool {
