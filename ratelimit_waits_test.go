@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -141,6 +142,68 @@ func runJob(t *testing.T, model limiterModel, calls, workers int, deadline time.
 	}
 	all.Wait()
 	return int(served.Load())
+}
+
+// §4.16: the calls of a scope that wait without tokens take turns. So under overload that lasts, a server sends hardly more 429s than
+// to a client that never retries, and serves as much.
+func TestRateLimit_takesTurnsWithoutTokens(t *testing.T) {
+	const limit, lasts = 20, 3 * time.Minute
+	for _, times := range []float64{1.5, 2, 3, 5} {
+		bubble.Run(t, fmt.Sprint(times), func(t *testing.T) {
+			window, rejections := fixedWindow{limit: limit, length: time.Second}, 0
+			tr := &resilienthttp.Transport{Base: limiterModel(func(at time.Duration, _ string) (int, []any) {
+				ok, _, reset := window.take(at)
+				if ok {
+					return http.StatusOK, nil
+				}
+				rejections++
+				return http.StatusTooManyRequests, []any{"Retry-After", seconds(reset)}
+			}).server()}
+			var served atomic.Int64
+			var all sync.WaitGroup
+			calls := int(lasts.Seconds() * limit * times)
+			for range calls {
+				all.Go(func() {
+					resp := roundTrip(t, tr, get(t).WithContext(withDeadline(t, 5*time.Minute)))
+					if _ = readAll(t, resp); resp.StatusCode == http.StatusOK {
+						served.Add(1)
+					}
+				})
+				time.Sleep(lasts / time.Duration(calls))
+			}
+			all.Wait()
+			inTime := limit * int(lasts.Seconds()) // by a client that never retries
+			t.Logf("served %d of %d, %d without retries; rejections %d, %d without", served.Load(), calls, inTime, rejections, calls-inTime)
+			require.GreaterOrEqual(t, int(served.Load()), inTime*99/100)
+			require.LessOrEqual(t, rejections, calls)
+		})
+	}
+}
+
+// §4.16: a call whose turn does not come before its deadline returns its own response.
+func TestRateLimit_turnThatComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(rejected(1000, status(http.StatusTooManyRequests, "Retry-After", "25"))...)
+		tr := &resilienthttp.Transport{Base: base, Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1}}
+		const calls = 10
+		reasons := make(chan error, calls)
+		for range calls {
+			go func() {
+				resp := roundTrip(t, tr, get(t).WithContext(withDeadline(t, time.Minute)))
+				require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+				_ = readAll(t, resp)
+				reasons <- lastOf(t, resp).StopReason
+			}()
+		}
+		late := 0
+		for range calls {
+			if errors.Is(<-reasons, resilienthttp.ErrBudgetExhausted) {
+				late++
+			}
+		}
+		require.GreaterOrEqual(t, late, calls-3)
+		base.requireBalance(t)
+	})
 }
 
 // §4.16: calls that are rejected together do not come back together.

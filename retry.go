@@ -32,9 +32,10 @@ type retryState struct {
 	wait    time.Duration      // the last result of the Backoff
 	permit  retrybudget.Permit // the tokens of the next retry
 	series  waitSeries
-	line    retrybudget.Kind // where the next retry waits for others before it is sent
-	waiting bool             // the call waits before a retry
-	unread  bool             // the circuit holds the retry, so the last response may be the result: its body is unread
+	late    bool // the next retry takes its tokens when it is sent
+	turn    bool // the next retry takes none, and waits for its turn
+	waiting bool // the call waits before a retry
+	unread  bool // the circuit holds the retry, so the last response may be the result: its body is unread
 
 	notBefore time.Time // of the call that has ended; zero: unknown
 }
@@ -161,14 +162,14 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		return 0, ErrNotReplayable
 	}
 	limited := last.tooMany() && !blocked.IsZero() // then one retry is sent at a time
-	state.line = 0
+	state.late, state.turn = false, false
 	if !held && !limited && !c.payRetry(last, to, now) { // otherwise the circuit paces it, or has paced the attempt before the Retry-After
 		if !paced || !c.waitsForLimit(last, now) {
 			return 0, ErrBudgetExhausted
 		}
 		wait = c.untokened(last.report.RetryAfter, now)
 		at = now.Add(wait)
-		state.line, state.unread = retrybudget.AfterRejections, true
+		state.turn, state.unread = true, true
 	}
 	if last.conflict {
 		c.conflicts.Add(1)
@@ -196,8 +197,7 @@ func (c *call) leftForLimit(at time.Time) time.Duration {
 // payRetry takes the tokens of a retry. After a timeout it only asks whether there may be enough when it is sent.
 func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
 	stays := !to.Moves()
-	if stays && last.timedOut() && c.mayAwait() {
-		c.retries.line = retrybudget.AfterTimeouts
+	if c.retries.late = stays && last.timedOut() && c.mayAwait(); c.retries.late {
 		return c.record.bucket.MayAwait(&c.budget.rules, now)
 	}
 	c.retries.permit, ok = c.takeTokens(retrybudget.Request{
@@ -213,15 +213,19 @@ func (c *call) mayAwait() bool {
 		!c.budget.Static && !c.breaker.Static && c.breaker.MaxWait >= 0
 }
 
-// await waits until the others of its line let the retry go.
-func (c *call) await(line retrybudget.Kind) *Error {
-	now := time.Now()
-	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(maxHoldSlow, c.room(now)), Since: c.start}
-	if line == retrybudget.AfterRejections {
+// await waits until a retry after a timeout has its tokens, or one without tokens its turn.
+func (c *call) await() *Error {
+	now, bucket := time.Now(), c.record.bucket
+	limits := waitqueue.Limits{Ctx: c.ctx, Since: c.start}
+	var ok bool
+	if c.retries.late {
+		limits.MaxWait = min(maxHoldSlow, c.room(now))
+		c.retries.permit, ok = bucket.Await(&c.budget.rules, now, limits)
+	} else {
 		limits.MaxWait = c.leftForLimit(now)
+		c.retries.permit, ok = bucket.AwaitTurn(now, limits)
 	}
-	permit, ok := c.record.bucket.Await(line, &c.budget.rules, now, limits)
-	if c.retries.permit = permit; ok {
+	if ok {
 		return nil
 	}
 	if ended := c.ctx.Err(); ended != nil {
@@ -343,8 +347,8 @@ func (c *call) reserve(response time.Duration) time.Duration {
 }
 
 func (c *call) prepareRetry() error {
-	if line := c.retries.line; line != 0 {
-		if err := c.await(line); err != nil {
+	if c.retries.late || c.retries.turn {
+		if err := c.await(); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,7 @@
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
 // A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds) before it
-// waits, or five after a timeout when it is sent (see line). A retry that succeeds returns its tokens and adds two. The
+// waits, or five after a timeout when it is sent (see timeouts). A retry that succeeds returns its tokens and adds two. The
 // bucket starts with Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
 // docs/retry-budget.md.
 package retrybudget
@@ -64,7 +64,8 @@ type Bucket struct {
 	asked   time.Time // the last Admit; zero: a retry has succeeded since
 	useless time.Time // the first Admit since then, or since none was asked for as long as patience
 
-	lines [kinds]*line // of retries that wait; nil: none does
+	timeouts *timeouts // nil: none
+	turns    *turns    // nil: none
 }
 
 // Deposit adds the tokens of one call.
@@ -155,15 +156,20 @@ type Permit struct{ *withdrawal }
 type withdrawal struct {
 	from         *Bucket
 	cost, reward float64 // tokens that return after Cancel, and after a success
-	line         *line   // Await has returned it; nil: Admit has
+	in           queue   // that has returned it; nil: Admit has
 	ended        bool    // Done or Cancel was called; guarded by from.mu
+}
+
+// queue is where retries wait for one another.
+type queue interface {
+	ended(r Result, canceled bool, now time.Time)
 }
 
 // Result is the result of a request.
 type Result struct {
 	Succeeded bool
 	Slow      bool          // it took so long that it may have been behind a queue
-	Pause     time.Duration // a rejection asks for it; 0: none does
+	Pause     time.Duration // the wait that its response asks for
 }
 
 // Done records the result of the request. Later calls of Done and Cancel have no effect.
@@ -180,10 +186,8 @@ func (w *withdrawal) finish(r Result, canceled bool) {
 	defer w.from.mu.Unlock()
 	now := time.Now()
 	w.end(r, canceled, now)
-	for _, l := range w.from.lines {
-		if l != nil {
-			l.Dispatch(now)
-		}
+	if t := w.from.timeouts; t != nil {
+		t.Dispatch(now)
 	}
 }
 
@@ -200,7 +204,7 @@ func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 	case canceled:
 		w.from.tokens += w.cost
 	}
-	if w.line != nil {
-		w.line.ended(r, canceled, now)
+	if w.in != nil {
+		w.in.ended(r, canceled, now)
 	}
 }

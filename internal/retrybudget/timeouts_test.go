@@ -24,7 +24,7 @@ type awaiting struct {
 }
 
 func (a *awaiting) join(ctx context.Context, longest time.Duration) {
-	p, ok := a.Await(AfterTimeouts, &a.rules, time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: longest})
+	p, ok := a.Await(&a.rules, time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: longest})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ok {
@@ -127,7 +127,7 @@ func TestAwait_latestCallFirst(t *testing.T) {
 		begun := time.Now()
 		for _, n := range []int{2, 3, 1} {
 			go func() {
-				p, ok := a.Await(AfterTimeouts, &a.rules, time.Now(), waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour, Since: begun.Add(time.Duration(n))})
+				p, ok := a.Await(&a.rules, time.Now(), waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour, Since: begun.Add(time.Duration(n))})
 				if ok {
 					order = append(order, n)
 					p.Done(Result{Succeeded: true, Slow: true})
@@ -153,7 +153,7 @@ func TestAwait_thousandGoroutines(t *testing.T) {
 			if i%3 == 0 {
 				cancel()
 			}
-			p, ok := a.Await(AfterTimeouts, &a.rules, time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: 30 * time.Second})
+			p, ok := a.Await(&a.rules, time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: 30 * time.Second})
 			if !ok {
 				return
 			}
@@ -168,6 +168,6 @@ func TestAwait_thousandGoroutines(t *testing.T) {
 	done.Wait()
 	require.LessOrEqual(t, most.Load(), int64(10))
 	require.InDelta(t, 50, a.Status(&a.rules, time.Now()).Remaining, 1e-6)
-	require.Zero(t, a.lines[AfterTimeouts].sent)
-	require.Zero(t, a.lines[AfterTimeouts].queue.Len())
+	require.Zero(t, a.timeouts.sent)
+	require.Zero(t, a.timeouts.queue.Len())
 }
