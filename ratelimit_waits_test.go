@@ -144,8 +144,8 @@ func runJob(t *testing.T, model limiterModel, calls, workers int, deadline time.
 	return int(served.Load())
 }
 
-// §4.16: the calls of a scope that wait without tokens take turns. So under overload that lasts, a server sends hardly more 429s than
-// to a client that never retries, and serves as much.
+// §4.16: the calls of a scope that wait without tokens take turns. So under overload that lasts, a server serves more than from a
+// client that never retries, and sends few 429s for it.
 func TestRateLimit_takesTurnsWithoutTokens(t *testing.T) {
 	const limit, lasts = 20, 3 * time.Minute
 	for _, times := range []float64{1.5, 2, 3, 5} {
@@ -175,7 +175,7 @@ func TestRateLimit_takesTurnsWithoutTokens(t *testing.T) {
 			inTime := limit * int(lasts.Seconds()) // by a client that never retries
 			t.Logf("served %d of %d, %d without retries; rejections %d, %d without", served.Load(), calls, inTime, rejections, calls-inTime)
 			require.GreaterOrEqual(t, int(served.Load()), inTime*99/100)
-			require.LessOrEqual(t, rejections, calls)
+			require.LessOrEqual(t, rejections-(calls-inTime), 2*(int(served.Load())-inTime), "two more for each call more that is served")
 		})
 	}
 }

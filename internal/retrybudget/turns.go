@@ -6,16 +6,18 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// turns are the retries without tokens of calls that a limit has rejected. One is in flight at a time. If it is rejected too, the
-// next one waits as long as that rejection asks. So however many wait, the server rejects few.
+// turns are the retries without tokens of calls that a limit has rejected. One is in flight at a time, and each that is served lets
+// one more go. If one is rejected too, all wait as long as it asks. So however many wait, the server rejects few.
 type turns struct {
 	bucket *Bucket
 	queue  waitqueue.Queue[Permit]
-	since  time.Time     // when the last one was sent, or ended
-	pause  time.Duration // until the next one
+	sent   int           // in flight
+	more   int           // that may be in flight, beside one; -1: one was rejected
+	since  time.Time     // when the last one was sent, or rejected
+	pause  time.Duration // after which one more is sent in any case
 }
 
-// maxTurn is how long a turn lasts at most: a retry may hang.
+// maxTurn is how long a retry keeps the others back: it may hang.
 const maxTurn = time.Second
 
 // AwaitTurn waits until a retry without tokens may be sent. ok is false if the limits end the wait.
@@ -32,16 +34,27 @@ func (b *Bucket) AwaitTurn(now time.Time, limits waitqueue.Limits) (p Permit, ok
 
 // Take implements waitqueue.Gate.
 func (t *turns) Take(now time.Time, _ int64) (p Permit, ok bool) {
-	if passed := now.Sub(t.since); 0 <= passed && passed < t.pause { // below 0: the clock was set back
+	passed := now.Sub(t.since) // below 0: the clock was set back
+	if t.sent > t.more && 0 <= passed && passed < t.pause {
 		return p, false
 	}
-	t.since, t.pause = now, maxTurn
+	t.sent++
+	t.more, t.since, t.pause = max(t.more, 0), now, maxTurn
 	return Permit{&withdrawal{from: t.bucket, in: t}}, true
 }
 
-// ended ends the turn of a retry.
-func (t *turns) ended(r Result, _ bool, now time.Time) {
-	t.since, t.pause = now, r.Pause
+// ended counts a retry that is no longer in flight.
+func (t *turns) ended(r Result, canceled bool, now time.Time) {
+	switch t.sent--; {
+	case canceled:
+	case r.Succeeded && t.more >= 0:
+		t.more++
+	case r.Succeeded: // it was sent before the one that was rejected
+	case r.Pause > 0:
+		t.more, t.since, t.pause = -1, now, r.Pause
+	default:
+		t.more = min(t.more, 0)
+	}
 	t.Dispatch(now)
 }
 

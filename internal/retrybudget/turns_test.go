@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// §4.16: one retry without tokens is in flight at a time. After a rejection none is sent for as long as it asks.
+// §4.16: one retry without tokens is in flight, and one more for each that is served. After a rejection none is sent for as long as it asks.
 func TestAwaitTurn(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	var (
@@ -28,10 +28,12 @@ func TestAwaitTurn(t *testing.T) {
 		cancel bool          // the first retry is not sent
 		sent   []time.Duration
 	}{
-		{"one after the other", nil, 100 * ms, false, []time.Duration{0, 100 * ms, 200 * ms}},
-		{"after a failure: at once", []Result{failed}, 100 * ms, false, []time.Duration{0, 100 * ms, 200 * ms}},
-		{"after a rejection: as long as it asks", []Result{served, rejected}, 100 * ms, false, []time.Duration{0, 100 * ms, 10*s + 200*ms}},
+		{"each that is served lets one more go", nil, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms, 200 * ms, 200 * ms}},
+		{"after a failure: one", []Result{served, failed, served}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms, 300 * ms}},
+		{"after a rejection: as long as it asks", []Result{rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 10*s + 200*ms, 10*s + 200*ms}},
 		{"after each rejection", []Result{rejected, rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 20*s + 200*ms}},
+		{"rejected beside one that is served", []Result{served, rejected, served}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 10*s + 200*ms, 10*s + 300*ms}},
+		{"served beside one that is rejected", []Result{served, served, rejected}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms}},
 		{"beside one that hangs: after a second", nil, time.Minute, false, []time.Duration{0, s, 2 * s}},
 		{"not sent: the next at once", nil, 100 * ms, true, []time.Duration{0, 0, 100 * ms}},
 	} {
