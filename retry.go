@@ -35,7 +35,7 @@ type retryState struct {
 	late    bool // the next retry takes its tokens when it is sent
 	turn    bool // the next retry takes none, and waits for its turn
 	waiting bool // the call waits before a retry
-	unread  bool // the circuit holds the retry, so the last response may be the result: its body is unread
+	unread  bool // the retry may not be sent, so the last response may be the result: its body is unread
 
 	notBefore time.Time // of the call that has ended; zero: unknown
 }

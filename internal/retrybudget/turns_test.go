@@ -24,18 +24,18 @@ func TestAwaitTurn(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		ends   []Result      // of the first retries, each after its time; the others are served
-		took   time.Duration // of a retry
+		took   time.Duration // of a retry, and a millisecond more for each before it
 		cancel bool          // the first retry is not sent
 		sent   []time.Duration
 	}{
-		{"each that is served lets one more go", nil, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms, 200 * ms, 200 * ms}},
-		{"after a failure: one", []Result{served, failed, served}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms, 300 * ms}},
-		{"after a rejection: as long as it asks", []Result{rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 10*s + 200*ms, 10*s + 200*ms}},
-		{"after each rejection", []Result{rejected, rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 20*s + 200*ms}},
-		{"rejected beside one that is served", []Result{served, rejected, served}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 10*s + 200*ms, 10*s + 300*ms}},
-		{"served beside one that is rejected", []Result{served, served, rejected}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms, 200 * ms}},
+		{"each that is served lets one more go", nil, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 201 * ms, 201 * ms, 202 * ms, 202 * ms}},
+		{"after a failure: one", []Result{served, failed}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 202 * ms, 202 * ms}},
+		{"after a rejection: as long as it asks", []Result{rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 10*s + 201*ms, 10*s + 201*ms}},
+		{"after each rejection", []Result{rejected, rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 20*s + 201*ms}},
+		{"served after one that is rejected", []Result{served, rejected, served}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 10*s + 201*ms, 10*s + 304*ms}},
+		{"served before one that is rejected", []Result{served, served, rejected}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 201 * ms, 201 * ms, 10*s + 202*ms}},
 		{"beside one that hangs: after a second", nil, time.Minute, false, []time.Duration{0, s, 2 * s}},
-		{"not sent: the next at once", nil, 100 * ms, true, []time.Duration{0, 0, 100 * ms}},
+		{"not sent: the next at once", nil, 100 * ms, true, []time.Duration{0, 0, 101 * ms}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			b, begun := with(Rules{}), time.Now()
@@ -55,7 +55,7 @@ func TestAwaitTurn(t *testing.T) {
 						p.Cancel()
 						return
 					}
-					time.Sleep(tt.took)
+					time.Sleep(tt.took + time.Duration(i)*ms) // one after the other
 					result := served
 					if i < len(tt.ends) {
 						result = tt.ends[i]
