@@ -2,7 +2,7 @@
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
 // A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds) before it
-// waits, or five after a timeout when it is sent (see timeouts). A retry that succeeds returns its tokens and adds two. The
+// waits, or five after a timeout when it is sent (see line). A retry that succeeds returns its tokens and adds two. The
 // bucket starts with Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
 // docs/retry-budget.md.
 package retrybudget
@@ -64,8 +64,7 @@ type Bucket struct {
 	asked   time.Time // the last Admit; zero: a retry has succeeded since
 	useless time.Time // the first Admit since then, or since none was asked for as long as patience
 
-	timeouts *timeouts // nil: none
-	turns    *turns    // nil: none
+	timeouts, turns *line // of retries that wait; nil: none does
 }
 
 // Deposit adds the tokens of one call.
@@ -156,19 +155,14 @@ type Permit struct{ *withdrawal }
 type withdrawal struct {
 	from         *Bucket
 	cost, reward float64 // tokens that return after Cancel, and after a success
-	in           queue   // that has returned it; nil: Admit has
+	in           *line   // that has returned it; nil: Admit has
 	ended        bool    // Done or Cancel was called; guarded by from.mu
-}
-
-// queue is where retries wait for one another.
-type queue interface {
-	ended(r Result, canceled bool, now time.Time)
 }
 
 // Result is the result of a request.
 type Result struct {
 	Succeeded bool
-	Slow      bool          // it took so long that it may have been behind a queue
+	Slow      bool          // after a timeout, it took so long that it may have been behind a queue
 	Pause     time.Duration // the wait that its response asks for
 }
 
@@ -186,8 +180,10 @@ func (w *withdrawal) finish(r Result, canceled bool) {
 	defer w.from.mu.Unlock()
 	now := time.Now()
 	w.end(r, canceled, now)
-	if t := w.from.timeouts; t != nil {
-		t.Dispatch(now)
+	for _, l := range [...]*line{w.from.timeouts, w.from.turns} {
+		if l != nil {
+			l.Dispatch(now)
+		}
 	}
 }
 
