@@ -61,6 +61,7 @@ func TestRateLimit_waitsWithoutTokens(t *testing.T) {
 		{name: "beyond the deadline", steps: rejected(1, asks), deadline: s / 2, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrDeadline},
 		{name: "beyond MaxWait", steps: rejected(1, asks), maxWait: s / 2, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 		{name: "calls never wait", steps: rejected(1, asks), maxWait: -1, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+		{name: "calls never wait, with a deadline", steps: rejected(1, asks), maxWait: -1, deadline: 5 * time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 		{name: "a 503 that asks needs a token", steps: rejected(1, status(503, "Retry-After", "1")), deadline: time.Minute, status: 503, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 		{name: "a 429 that asks for no wait", steps: rejected(1, status(429)), deadline: time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 	} {

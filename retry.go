@@ -183,7 +183,8 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
 	report := &last.report
 	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
-	return limited && report.RetryAfter > 0 && !c.budget.Static && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
+	mayWait := !c.budget.Static && c.rateLimit.engine().MaxWait > 0
+	return limited && report.RetryAfter > 0 && mayWait && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
 }
 
 // leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
