@@ -182,6 +182,35 @@ func TestRateLimit_takesTurnsWithoutTokens(t *testing.T) {
 	}
 }
 
+// §4.16: the turns become more with each call that is served, so a slow server serves them soon.
+func TestRateLimit_turnsBecomeMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 100
+		var requests atomic.Int64
+		tr := &resilienthttp.Transport{
+			Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1},
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if requests.Add(1) <= calls {
+					return response(r, http.StatusTooManyRequests, "", "Retry-After", "1"), nil
+				}
+				time.Sleep(800 * time.Millisecond)
+				return response(r, http.StatusOK, ""), nil
+			}),
+		}
+		begun := time.Now()
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				resp := roundTrip(t, tr, get(t).WithContext(withDeadline(t, 5*time.Minute)))
+				_ = readAll(t, resp)
+				assert.Equal(t, http.StatusOK, resp.StatusCode)
+			})
+		}
+		all.Wait()
+		require.Less(t, time.Since(begun), time.Minute) // one after the other: two
+	})
+}
+
 // §4.16: a call that does not get its turn before its deadline returns its own response.
 func TestRateLimit_turnThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +223,7 @@ func TestRateLimit_turnThatComesTooLate(t *testing.T) {
 			all.Go(func() {
 				resp := roundTrip(t, tr, get(t).WithContext(withDeadline(t, time.Minute)))
 				assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-				_ = readAll(t, resp)
+				assert.Equal(t, "status 429", readAll(t, resp))
 				if errors.Is(lastOf(t, resp).StopReason, resilienthttp.ErrBudgetExhausted) {
 					late.Add(1)
 				}

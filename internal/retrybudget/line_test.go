@@ -34,13 +34,16 @@ func (a *awaiting) join(ctx context.Context, longest time.Duration) {
 	}
 }
 
-// end ends the retry that is longest in flight, as q: quick, s: slow, f: failed, c: canceled.
+// end ends the retry that is longest in flight, as q: quick, s: slow, f: failed, r: rejected, c: canceled.
 func (a *awaiting) end(how rune) {
 	p := a.flying[0]
 	a.flying = a.flying[1:]
-	if how == 'c' {
+	switch how {
+	case 'c':
 		p.Cancel()
-	} else {
+	case 'r':
+		p.Done(Result{Pause: time.Minute})
+	default:
 		p.Done(Result{Succeeded: how != 'f', Slow: how == 's'})
 	}
 	synctest.Wait()
@@ -66,6 +69,7 @@ func TestAwait(t *testing.T) {
 		{"a success returns the tokens for the next", 5, "qsqsq", 1, 0},
 		{"too few for two: one, and the others wait for its tokens", 8, "q", 1, 0},
 		{"a failure takes the tokens: the others end", 5, "f", 0, calls - 1},
+		{"a rejection is a failure: the next when all have ended", 50, "qqrss", 1, 0},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			a := &awaiting{bucket: with(Rules{Tokens: tt.tokens})}
