@@ -75,6 +75,15 @@ func (w *fixedWindow) shownBy429s(at time.Duration, _ string) (status int, field
 	return status, fields
 }
 
+// asksToWait is a window that responses do not show. Its rejections ask to wait for the next one.
+func (w *fixedWindow) asksToWait(at time.Duration, _ string) (status int, fields []any) {
+	ok, _, reset := w.take(at)
+	if !ok {
+		return http.StatusTooManyRequests, []any{"Retry-After", seconds(reset)}
+	}
+	return http.StatusOK, nil
+}
+
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // limiterLoad is the calling side: workers that call again and again, with a pause and a path each,

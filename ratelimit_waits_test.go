@@ -91,12 +91,7 @@ func TestRateLimit_waitsWithoutTokens(t *testing.T) {
 func TestRateLimit_jobs(t *testing.T) {
 	const s = time.Second
 	for name, model := range map[string]func(w *fixedWindow, at time.Duration, path string) (int, []any){
-		"asks to wait": func(w *fixedWindow, at time.Duration, _ string) (int, []any) {
-			if ok, _, reset := w.take(at); !ok {
-				return http.StatusTooManyRequests, []any{"Retry-After", seconds(reset)}
-			}
-			return http.StatusOK, nil
-		},
+		"asks to wait":            (*fixedWindow).asksToWait,
 		"rejections show a quota": (*fixedWindow).shownBy429s,
 	} {
 		for seed := range uint64(4) {
@@ -153,13 +148,12 @@ func TestRateLimit_takesTurnsWithoutTokens(t *testing.T) {
 	for _, times := range []float64{1.5, 2, 3, 5} {
 		bubble.Run(t, fmt.Sprint(times), func(t *testing.T) {
 			window, rejections := fixedWindow{limit: limit, length: time.Second}, 0
-			tr := &resilienthttp.Transport{Base: limiterModel(func(at time.Duration, _ string) (int, []any) {
-				ok, _, reset := window.take(at)
-				if ok {
-					return http.StatusOK, nil
+			tr := &resilienthttp.Transport{Base: limiterModel(func(at time.Duration, path string) (int, []any) {
+				code, fields := window.asksToWait(at, path)
+				if code == http.StatusTooManyRequests {
+					rejections++
 				}
-				rejections++
-				return http.StatusTooManyRequests, []any{"Retry-After", seconds(reset)}
+				return code, fields
 			}).server()}
 			var served atomic.Int64
 			var all sync.WaitGroup
