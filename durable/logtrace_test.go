@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,5 +103,133 @@ func TestLogTrace(t *testing.T) {
 		for i := range 3 {
 			assert.NotContains(t, log.String(), durable.IdempotencyKey(in.ID, i+1))
 		}
+	})
+}
+
+// logTo returns hooks that log to a buffer, without the time.
+func logTo(b *bytes.Buffer) *durable.Trace {
+	return durable.LogTrace(slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})))
+}
+
+// D26: the log, the journal and the span say the cause of a failed send, and not the mechanism that
+// left the repetition to the Engine.
+func TestCause(t *testing.T) {
+	const dead = "http://127.0.0.1:1" // a port that is never given to a server: the one of a closed server may be
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/503":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/reset":
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer failing.Close()
+	failing.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	transport := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
+	defer transport.CloseIdleConnections()
+	open := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01, Cooldown: time.Hour, MaxWait: -1}, Scope: func(*http.Request) string { return "psp" }}
+	defer open.CloseIdleConnections()
+	if resp, err := (&http.Client{Transport: open}).Get(failing.URL + "/503"); err == nil {
+		_ = resp.Body.Close()
+	}
+	for _, row := range []struct {
+		name       string
+		client     *http.Client
+		url        string
+		log, error string
+	}{
+		{"refused, through a Transport", &http.Client{Transport: transport}, dead + "/s3cr3t", "error.type=connection_refused class=failed", "connection refused"},
+		{"refused, through net/http", &http.Client{}, dead + "/s3cr3t", "error.type=connection_refused class=failed", "connection refused"},
+		{"reset, through a Transport", &http.Client{Transport: transport}, failing.URL + "/reset", "error.type=eof class=unknown", "EOF"},
+		{"503", &http.Client{Transport: transport}, failing.URL + "/503", "http.response.status_code=503 error.type=503 class=unknown", ""},
+		{"the circuit is open", &http.Client{Transport: open}, failing.URL, "error.type=breaker_open class=failed", "circuit breaker is open"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var log bytes.Buffer
+			e := through(durable.HTTP{Client: row.client, NewRequest: func(s *durable.Send) (*http.Request, error) {
+				return http.NewRequest(http.MethodPost, row.url, bytes.NewReader(s.Payload))
+			}})
+			e.Trace = logTo(&log)
+			in := pay("comp1", "1")
+			enqueue(t, e, in)
+			work(t, e, 0)
+			assert.Contains(t, log.String(), "event=send_failed")
+			assert.Contains(t, log.String(), row.log)
+			attempts := journal(t, e, in.ID)
+			require.Len(t, attempts, 1)
+			if row.error == "" {
+				assert.Empty(t, attempts[0].Error)
+			}
+			assert.Contains(t, attempts[0].Error, row.error)
+			for _, mechanism := range []string{"replayed", "single", "s3cr3t", "Post "} {
+				assert.NotContains(t, attempts[0].Error, mechanism)
+			}
+		})
+	}
+}
+
+// D26: a hold of the Engine's own says which error caused it and when the next probe may be sent, and
+// one of a person until when it lasts.
+func TestHold_saysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{Err: io.ErrUnexpectedEOF} }))
+		e.Trace = logTo(&log)
+		for i := range 20 {
+			enqueue(t, e, pay("comp1", string(rune('a'+i))))
+		}
+		work(t, e, 20)
+		holds := holdsOf(t, e)
+		require.Len(t, holds, 1)
+		assert.Equal(t, []string{"eof", "unexpected EOF"}, []string{holds[0].ErrorType, holds[0].Error})
+		assert.WithinRange(t, holds[0].ProbeAt, time.Now(), time.Now().Add(100*time.Millisecond))
+		assert.Contains(t, log.String(), "event=gateway_held gateway=psp holder=engine error.type=eof next_probe=")
+		until := time.Now().Add(time.Hour).UTC()
+		require.NoError(t, e.Hold(t.Context(), "psp", until, "ann", ""))
+		assert.Contains(t, log.String(), "event=gateway_held gateway=psp holder=person until="+until.Format("2006-01-02T15:04:05.000Z"))
+	})
+}
+
+// D26: an intent in doubt that the provider then declined says from when the decline counts.
+func TestDeclineCountsFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		sends := 0
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			if sends++; sends == 1 {
+				return durable.Outcome{Status: http.StatusBadGateway}
+			}
+			return durable.Outcome{Class: durable.ClassDeclined, Status: http.StatusPaymentRequired}
+		}))
+		e.Trace, e.VisibilityDelay = logTo(&log), time.Hour
+		e.Policy = durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)}
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		work := func() {
+			t.Helper()
+			work(t, e, 0)
+		}
+		work()
+		record := find(t, e, in.ID)
+		first := record.LastSentAt
+		require.Zero(t, e.DeclineCountsFrom(&record), "in doubt, and not declined")
+		time.Sleep(2 * time.Minute)
+		work()
+		record = find(t, e, in.ID)
+		require.Equal(t, durable.StateUnknown, record.State)
+		from := first.Add(time.Hour)
+		require.Equal(t, from, e.DeclineCountsFrom(&record))
+		require.Contains(t, log.String(), "error.type=402 class=declined decline_counts_from="+from.Format("2006-01-02T15:04:05.000Z"))
+		time.Sleep(2 * time.Hour)
+		work()
+		record = find(t, e, in.ID)
+		require.Equal(t, durable.StateDead, record.State)
+		require.Zero(t, e.DeclineCountsFrom(&record))
+		require.Zero(t, (&durable.Engine{Store: e.Store}).DeclineCountsFrom(&record), "an Engine without the gateway")
 	})
 }

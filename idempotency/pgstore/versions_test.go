@@ -120,3 +120,14 @@ func catalog(t *testing.T, pool *pgxpool.Pool) []string {
 	require.Greater(t, len(all), 20)
 	return all
 }
+
+func TestReplay_predictor(t *testing.T) {
+	t.Parallel()
+	var p replayPredictor
+	for i, row := range []struct{ isNew, predicts bool }{
+		{true, false}, {true, true}, {true, true}, {false, true}, {false, false}, {true, true}, {false, false}, {false, false}, {true, false},
+	} {
+		p.record(row.isNew)
+		assert.Equal(t, row.predicts, p.newKey(), i)
+	}
+}

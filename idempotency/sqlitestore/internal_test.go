@@ -1,16 +1,20 @@
 package sqlitestore
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
@@ -164,4 +168,248 @@ func TestApply_recordChanged(t *testing.T) {
 	record, err := s.forWriting.apply(t.Context(), driver.Take, judged, &claim)
 	require.NoError(t, err)
 	assert.NotNil(t, record, "the record has not changed")
+}
+
+// TestBegin_activeOperation: claims for an operation with a transaction that is open
+// or waits for its turn get InProgress at once. An ended wait leaves nothing behind.
+func TestBegin_activeOperation(t *testing.T) {
+	s := openInternal(t)
+	decision := func(key string) driver.Decision {
+		reserved, err := s.Reserve(t.Context(), internalClaim(key))
+		require.NoError(t, err)
+		began, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
+		require.NoError(t, err)
+		assert.Nil(t, tx)
+		assert.Equal(t, reserved.Decision, began.Decision)
+		return began.Decision
+	}
+	first, tx, err := s.Begin(t.Context(), internalClaim("first"), 0)
+	require.NoError(t, err)
+	require.Equal(t, driver.Acquired, first.Decision)
+	assert.Equal(t, driver.DecisionInProgress, decision("first"))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, _, err := s.Begin(ctx, internalClaim("waits"), 0)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { _, active := s.active.Load(driver.ID{Key: "waits"}); return active }, time.Minute, time.Millisecond)
+	assert.Equal(t, driver.DecisionInProgress, decision("waits"))
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.NoError(t, tx.Rollback(t.Context()))
+	s.active.Range(func(id, _ any) bool { t.Errorf("%v is still active", id); return true })
+	for _, key := range []string{"first", "waits"} {
+		reserved, err := s.Reserve(t.Context(), internalClaim(key))
+		require.NoError(t, err)
+		assert.Equal(t, driver.Acquired, reserved.Decision)
+	}
+}
+
+// TestBegin_stress: transactions begin, end and are canceled at all moments. One at a
+// time is open, and in the end none is active.
+func TestBegin_stress(t *testing.T) {
+	s, err := Options{}.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	var wait sync.WaitGroup
+	held := 0 // guarded by the queue of writers
+	for i := range 8 {
+		wait.Go(func() {
+			for j := range 40 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*j)%97)*100*time.Microsecond)
+				_, tx, err := s.Begin(ctx, internalClaim([]string{"a", "b"}[i%2]), 0)
+				cancel()
+				if err != nil || tx == nil {
+					continue
+				}
+				held++
+				assert.Equal(t, 1, held)
+				held--
+				assert.NoError(t, tx.Rollback(t.Context()))
+			}
+		})
+	}
+	wait.Wait()
+	s.active.Range(func(id, _ any) bool { t.Errorf("%v is still active", id); return true })
+	require.NoError(t, s.kit.Enter(t.Context(), &sqlitekit.Waiter{}, 0), "the queue is free")
+}
+
+// allow limits the growth of the database in pages; negative: no limit.
+func allow(t *testing.T, more int, dbs ...*sql.DB) {
+	t.Helper()
+	for _, db := range dbs {
+		limit := 1 << 30
+		if more >= 0 {
+			limit = pragma(t, db, "page_count") + more
+		}
+		pragma(t, db, fmt.Sprintf("max_page_count = %d", limit))
+	}
+}
+
+// TestDiskFull_transactional: the disk is full at each page that the work needs. A
+// failed transaction has written nothing, and succeeds when there is space again.
+func TestDiskFull_transactional(t *testing.T) {
+	large := driver.Outcome{
+		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 20_000)},
+	}
+	for name, end := range map[string]func(tx driver.Transaction, ctx context.Context, large driver.Outcome) error{
+		"Commit": driver.Transaction.Commit, "RollbackAndRecord": driver.Transaction.RollbackAndRecord,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openInternal(t)
+			s.kit.Work.SetMaxOpenConns(2)
+			s.kit.Work.SetMaxIdleConns(1) // so that all limits are on one connection
+			_, err := s.kit.Work.Exec("CREATE TABLE work (id TEXT, payload BLOB) STRICT")
+			require.NoError(t, err)
+			failed := 0
+			for more := 0; ; more++ {
+				key := fmt.Sprint(more)
+				allow(t, more, s.kit.Work, s.kit.Write)
+				answer, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
+				require.NoError(t, err)
+				work := tx.Value().(*sql.Tx)
+				_, err = work.Exec("INSERT INTO work VALUES (?, randomblob(20000))", key)
+				if err == nil {
+					err = end(tx, t.Context(), large)
+				} else {
+					requireCode(t, sqlite3.SQLITE_FULL, err)
+					_, following := work.Exec("INSERT INTO work VALUES ('following', '')")
+					assert.Error(t, following, "it would be committed without the record")
+					if end(tx, t.Context(), large) == nil {
+						require.Equal(t, "RollbackAndRecord", name)
+						require.NoError(t, s.deleteInternal(key))
+					}
+				}
+				allow(t, -1, s.kit.Work, s.kit.Write)
+				if err == nil {
+					break
+				}
+				failed++
+				requireCode(t, sqlite3.SQLITE_FULL, err)
+				var rows int
+				require.NoError(t, s.kit.Work.QueryRow("SELECT count(*) FROM work").Scan(&rows))
+				assert.Zero(t, rows)
+				again, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
+				require.NoError(t, err)
+				require.Equal(t, driver.Acquired, again.Decision, "with %d pages", more)
+				assert.Equal(t, answer.Record.Generation, again.Record.Generation)
+				require.NoError(t, tx.Rollback(t.Context()))
+			}
+			assert.Greater(t, failed, 3, "the disk was full at different statements")
+		})
+	}
+}
+
+func (s *Store) deleteInternal(key string) error {
+	_, err := s.kit.Work.Exec("DELETE FROM idempotency_records WHERE key = ?", key)
+	return err
+}
+
+// TestDiskFull_nonTransactional: a claim fails, an execution stays in progress, and
+// both succeed when there is space again.
+func TestDiskFull_nonTransactional(t *testing.T) {
+	s := openInternal(t)
+	claim := internalClaim("key")
+	reservation, err := s.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	large := driver.Outcome{
+		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 1<<20)},
+	}
+	allow(t, 0, s.kit.Write)
+	requireCode(t, sqlite3.SQLITE_FULL, s.Complete(t.Context(), reservation.Record.Lease(), large))
+	for i := 0; err == nil; i++ {
+		_, err = s.Reserve(t.Context(), internalClaim(fmt.Sprint(i)))
+	}
+	requireCode(t, sqlite3.SQLITE_FULL, err)
+
+	record, err := s.Load(t.Context(), claim.ID)
+	require.NoError(t, err)
+	assert.Equal(t, reservation.Record, record)
+	allow(t, -1, s.kit.Write)
+	require.NoError(t, s.Complete(t.Context(), record.Lease(), large))
+}
+
+// tables returns SQLite's description of the tables.
+func tables(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	rows, err := db.Query("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY name")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	var all []string
+	for rows.Next() {
+		var kind, name, table, text string
+		require.NoError(t, rows.Scan(&kind, &name, &table, &text))
+		all = append(all, kind+" "+name+" "+table+" "+text)
+	}
+	require.NoError(t, rows.Err())
+	return all
+}
+
+// TestSchema_anotherTool: another tool's execution of Schema makes the tables of Open,
+// and Open changes nothing.
+func TestSchema_anotherTool(t *testing.T) {
+	made := openInternal(t)
+	path := filepath.Join(t.TempDir(), "tool.db")
+	db, err := sql.Open("sqlite", "file:"+path)
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	text, err := Schema(0)
+	require.NoError(t, err)
+	for range 2 { // it may be applied again
+		_, err = db.Exec(text)
+		require.NoError(t, err)
+	}
+	want := tables(t, made.kit.Work)
+	assert.Equal(t, want, tables(t, db))
+	require.Len(t, want, 5)
+
+	version := pragma(t, db, "schema_version")
+	s, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	assert.Equal(t, version, pragma(t, db, "schema_version"), "Open has changed nothing")
+	_, err = s.Reserve(t.Context(), internalClaim("key"))
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+
+	// A tool that makes tables without rows.
+	_, err = db.Exec("DELETE FROM idempotency_schema")
+	require.NoError(t, err)
+	s, err = Open(t.Context(), path)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	assert.Equal(t, want, tables(t, db))
+}
+
+// TestOpen_newerTables: a newer version of the package has added a column. A store of this version goes on, and is started again, as
+// in a rolling deploy, until the tables need newer programs. Package sqlitekit tests the versions.
+func TestOpen_newerTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	older, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	before, err := older.Reserve(t.Context(), internalClaim("before"))
+	require.NoError(t, err)
+	_, err = older.kit.Work.Exec(`ALTER TABLE idempotency_records ADD COLUMN note TEXT NOT NULL DEFAULT '';
+		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0)`)
+	require.NoError(t, err)
+	outcome := driver.Outcome{Status: driver.Completed}
+	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), outcome))
+	restarted, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	for _, store := range []*Store{older, restarted} {
+		claim := internalClaim(driver.NewOwner())
+		_, tx, err := store.Begin(t.Context(), claim, 0)
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context(), outcome))
+		record, err := store.Load(t.Context(), claim.ID)
+		require.NoError(t, err)
+		assert.Equal(t, driver.Completed, record.Status)
+	}
+	_, err = older.kit.Work.Exec(`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0)`)
+	require.NoError(t, err)
+	_, err = Open(t.Context(), path)
+	require.ErrorIs(t, err, ErrSchema)
+	require.NoError(t, older.Close())
+	require.NoError(t, restarted.Close())
 }

@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -114,7 +115,7 @@ func TestQuotaShared(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			in2026(234 * time.Millisecond)
-			s := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed("openai")}
+			s := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: "openai"}
 			c := client(direct{handler: s, up: row.latency / 2, down: row.latency / 2}, with(Config{MaxWait: row.maxWait}))
 			type outcome struct {
 				begun, served time.Time
@@ -314,7 +315,7 @@ func TestQuota_refusedHedge(t *testing.T) {
 func TestQuota_longerThanMaxBlock(t *testing.T) {
 	for _, kind := range []quotaKind{fromFirst, tokenBucket} {
 		bubble.Run(t, string(kind), func(t *testing.T) {
-			s := &quotaServer{kind: kind, limit: 10, window: 20 * time.Hour, dialect: quotaDialectNamed("github")}
+			s := &quotaServer{kind: kind, limit: 10, window: 20 * time.Hour, dialect: "github"}
 			c := client(direct{handler: s, up: 10 * time.Millisecond, down: 10 * time.Millisecond, jitter: true}, with(Config{}))
 			burst := func(calls int) (served int, sent int) {
 				s.measure()
@@ -583,7 +584,7 @@ func TestSet_firstResponse(t *testing.T) {
 func TestQuota_serverThatBecomesSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in2026(300 * time.Millisecond)
-		server := &quotaServer{kind: aligned, limit: 60, window: time.Second, dialect: quotaDialectNamed("delta")}
+		server := &quotaServer{kind: aligned, limit: 60, window: time.Second, dialect: "delta"}
 		var work atomic.Int64
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			server.ServeHTTP(w, r)
@@ -655,5 +656,48 @@ func TestQuota_rejectsQueuedCalls(t *testing.T) {
 			"patient: sent after 50",
 			"scout: sent after 10",
 		}, got)
+	})
+}
+
+func queued(b *bucket) int64 {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.Len()
+}
+
+// Calls that are sent, rejected, lost and canceled at random leave no request in flight, no queued call and no timer.
+func TestBucket_stress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{Limit: 400, MaxWait: 20 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(rand.N(50 * time.Millisecond))
+			switch rand.N(10) {
+			case 0:
+				exhausted(time.Second).ServeHTTP(w, r)
+			case 1, 2:
+				setFields(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", rand.N(50), "RateLimit-Reset", (rand.N(500*time.Millisecond) + time.Millisecond).Seconds())
+			case 3, 4, 5, 6:
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusTooManyRequests)
+			case 7:
+				faulttest.ResetAfterRead.ServeHTTP(w, r)
+			}
+		}))
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		var callers sync.WaitGroup
+		for range 90 {
+			callers.Go(func() {
+				for range 10 {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(5*time.Second))
+					_, _ = get(ctx, s.client, s.URL)
+					cancel()
+				}
+			})
+		}
+		callers.Wait()
+		fixed := s.limiter.Set("mem.test").fixed
+		require.Zero(t, queued(b)+fixed.Len())
+		require.True(t, b.Alarm().IsZero())
+		require.True(t, fixed.Alarm().IsZero())
 	})
 }

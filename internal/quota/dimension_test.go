@@ -18,7 +18,7 @@ import (
 // A new limit of the server is used, whether it is lower or higher.
 func TestQuotaLimitChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &quotaServer{kind: aligned, limit: 50, window: 10 * time.Second, dialect: quotaDialectNamed("delta")}
+		server := &quotaServer{kind: aligned, limit: 50, window: 10 * time.Second, dialect: "delta"}
 		l := with(Config{MaxWait: time.Hour})
 		c := client(direct{handler: server}, l)
 		stop := time.Now().Add(3 * time.Minute)
@@ -65,7 +65,7 @@ func TestQuota_shownInRejectionsOnly(t *testing.T) {
 	} {
 		bubble.Run(t, fmt.Sprintf("%v, %v", row.kind, row.window), func(t *testing.T) {
 			in2026(300 * time.Millisecond)
-			s := &quotaServer{kind: row.kind, limit: 100, window: row.window, dialect: quotaDialectNamed("github"), curt: true}
+			s := &quotaServer{kind: row.kind, limit: 100, window: row.window, dialect: "github", curt: true}
 			c := client(direct{handler: s, up: 5 * time.Millisecond, down: 5 * time.Millisecond}, with(Config{MaxWait: time.Hour}))
 			stop := time.Now().Add(5 * time.Minute)
 			for range 20 {

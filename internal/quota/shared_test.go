@@ -212,7 +212,7 @@ func TestSharedQuota(t *testing.T) {
 	} {
 		bubble.Run(t, fmt.Sprintf("%s %d in %v, %s, %d of %d busy", row.kind, row.limit, row.window, row.dialect, row.busy, row.processes), func(t *testing.T) {
 			in2026(234 * ms)
-			server := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed(row.dialect)}
+			server := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: row.dialect}
 			f := newFleet(t, server, row.processes, Config{MaxWait: time.Hour})
 			for i, m := range f.all {
 				workers, pause := row.workers, row.pause
@@ -249,7 +249,7 @@ func TestSharedQuota(t *testing.T) {
 const tenSeconds = 400 // requests
 
 func inTenSeconds() *quotaServer {
-	return &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: quotaDialectNamed("openai")}
+	return &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: "openai"}
 }
 
 func newBusyFleet(t *testing.T, processes int) *fleet {
@@ -305,7 +305,7 @@ func TestSharedQuota_killedProcesses(t *testing.T) {
 func TestSharedQuota_processesStartWithoutStore(t *testing.T) {
 	for _, dialect := range []string{"epoch ms", "delta", "openai", "ietf"} {
 		bubble.Run(t, dialect, func(t *testing.T) {
-			f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: 1000, window: 10 * time.Second, dialect: quotaDialectNamed(dialect)}, 8)
+			f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: 1000, window: 10 * time.Second, dialect: dialect}, 8)
 			replace := func(n int) {
 				f.kill(f.all[n])
 				f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
@@ -340,7 +340,7 @@ func TestSharedQuota_processesStartWithoutStore(t *testing.T) {
 // for this response then queue for that bucket.
 func TestSharedQuota_namedBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: quotaDialectNamed("github")}, 4)
+		f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: "github"}, 4)
 		f.counts()
 		for n := range 12 {
 			time.Sleep(time.Duration(3+n%9) * 797 * time.Millisecond)

@@ -5,12 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // group is the writers that wait while the first writes.
@@ -195,4 +199,150 @@ func TestTransact_groupLocked(t *testing.T) {
 	}
 	require.NoError(t, tx.Rollback())
 	assert.Zero(t, words(t, d))
+}
+
+// fill adds a row of 4 KB.
+func fill(ctx context.Context, d *DB) error {
+	return d.Transact(ctx, &Waiter{}, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := In(tx, "INSERT INTO words VALUES (?)").ExecContext(ctx, fmt.Sprintf("%04000d", 0))
+		return err
+	})
+}
+
+// sweepAll deletes all but the newest rows.
+func sweepAll(ctx context.Context, d *DB, keep int) (int, error) {
+	return d.Sweep(ctx, 1<<20, func(ctx context.Context, tx *sql.Tx, limit int) (int, error) {
+		return Affected(tx.ExecContext(ctx,
+			"DELETE FROM words WHERE rowid IN (SELECT rowid FROM words WHERE rowid <= (SELECT max(rowid) FROM words) - ? LIMIT ?)", keep, limit))
+	})
+}
+
+// On a volume of 12 MB, the log must leave room for the records: it is 4 MB, whatever was written and
+// swept through it.
+func TestLog_staysShort(t *testing.T) {
+	d := newDB(t)
+	longest := int64(0)
+	for i := range 6000 {
+		require.NoError(t, fill(t.Context(), d))
+		if i%1000 == 999 {
+			_, err := sweepAll(t.Context(), d, 100)
+			require.NoError(t, err)
+		}
+		log, err := os.Stat(d.File.Path + "-wal")
+		require.NoError(t, err)
+		longest = max(longest, log.Size())
+	}
+	assert.Less(t, longest, int64(5<<20))
+}
+
+// A full volume fails writes with SQLite's error, loses nothing, and is usable as soon as there is
+// space again: in the open store, and after it was opened anew.
+func TestFull_recovers(t *testing.T) {
+	for _, reopened := range []bool{false, true} {
+		t.Run(fmt.Sprint("reopened ", reopened), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "test.db")
+			d := openAs(t, path, settings(1))
+			execute(t, d.Write, "PRAGMA max_page_count = 100")
+			stored := 0
+			var err error
+			for ; err == nil; stored++ {
+				err = fill(t.Context(), d)
+			}
+			stored--
+			require.True(t, HasCode(err, sqlite3.SQLITE_FULL), "%v", err)
+			assert.Equal(t, stored, words(t, d))
+			if reopened {
+				require.NoError(t, d.Close())
+				d = openAs(t, path, settings(1))
+			}
+			_, err = sweepAll(t.Context(), d, 10)
+			require.NoError(t, err)
+			require.NoError(t, fill(t.Context(), d))
+			assert.Equal(t, 11, words(t, d))
+		})
+	}
+}
+
+// A log that cannot grow is copied to the file, and the write is repeated.
+func TestFull_shortensTheLog(t *testing.T) {
+	d := newDB(t)
+	require.NoError(t, fill(t.Context(), d))
+	calls := 0
+	require.NoError(t, d.Transact(t.Context(), &Waiter{}, func(ctx context.Context, tx *sql.Tx) error {
+		if calls++; calls > 1 {
+			return add("second")(ctx, tx)
+		}
+		log, err := os.Stat(d.File.Path + "-wal")
+		require.NoError(t, err)
+		require.NotZero(t, log.Size())
+		_, err = tx.ExecContext(ctx, "PRAGMA max_page_count = 1")
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO words VALUES ('%010000d')", 0))
+		_, lifted := tx.ExecContext(ctx, "PRAGMA max_page_count = 1000000")
+		require.NoError(t, lifted)
+		return err
+	}))
+	assert.Equal(t, 2, calls)
+	assert.Equal(t, 2, words(t, d))
+}
+
+// Retry pauses for 1, 2, 4, 4, ... ms while another connection has the write lock. It ends with
+// its timeout, or with its context.
+func TestRetry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	tx, err := openAs(t, path, settings(1)).Work.Begin()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback()) }()
+	busy := transact(t.Context(), openAs(t, path, settings(1)).Write, add("no"))
+	require.True(t, isBusy(busy))
+	for _, row := range []struct {
+		name     string
+		deadline time.Duration
+		err      error
+		took     time.Duration
+		tries    int
+	}{
+		{"the timeout: after 1 + 2 + 25 × 4 ms", time.Hour, ErrLocked, 103 * time.Millisecond, 28},
+		{"the context ends during a pause: at once", 5 * time.Millisecond, context.DeadlineExceeded, 5 * time.Millisecond, 3},
+		{"the context has ended: no try", 0, context.DeadlineExceeded, 0, 0},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			defer cancel()
+			began, tries := time.Now(), 0
+			err := new(DB).Retry(ctx, 100*time.Millisecond, func() error {
+				tries++
+				return busy
+			})
+			require.ErrorIs(t, err, row.err)
+			require.Equal(t, row.took, time.Since(began))
+			require.Equal(t, row.tries, tries)
+		})
+	}
+}
+
+// A sweep pauses after each batch, and ends with its context.
+func TestSweep_pauses(t *testing.T) {
+	d := newDB(t)
+	one := func(context.Context, *sql.Tx, int) (int, error) { return 1, nil }
+	for _, row := range []struct {
+		name     string
+		deadline time.Duration
+		err      error
+		took     time.Duration
+		swept    int
+	}{
+		{"three batches: two pauses", time.Hour, nil, 2 * sweepPause, 3},
+		{"the context ends during a pause: at once", sweepPause / 2, context.DeadlineExceeded, sweepPause / 2, 1},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			defer cancel()
+			began := time.Now()
+			swept, err := d.Sweep(ctx, 3, one)
+			require.ErrorIs(t, err, row.err)
+			require.Equal(t, row.took, time.Since(began))
+			require.Equal(t, row.swept, swept)
+		})
+	}
 }
