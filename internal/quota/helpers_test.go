@@ -217,10 +217,10 @@ func (s quotaSaying) header(dialect string) http.Header {
 		reset = reset.Truncate(time.Second)
 	}
 	h := faulttest.RateLimit{Dialect: d, Limit: s.limit, Remaining: s.left, Reset: reset, Window: s.window}.Header(s.now)
-	switch d {
-	case faulttest.Okta:
+	switch dialect {
+	case "epoch ms":
 		setFields(h, "X-Rate-Limit-Reset", s.epoch(time.Millisecond).UnixMilli())
-	case faulttest.Anthropic, faulttest.OpenAI:
+	case "rfc 3339", "openai":
 		tokens := faulttest.RateLimit{Dialect: d, Name: "Tokens", Limit: 150000, Remaining: 149984, Reset: 6 * time.Millisecond}
 		maps.Copy(h, tokens.Header(s.now))
 	}
