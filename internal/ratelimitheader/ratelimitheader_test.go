@@ -38,22 +38,11 @@ func header(pairs ...string) http.Header {
 // at is the moment d after the server wrote its response.
 func at(d time.Duration) time.Time { return server.Add(d) }
 
-// test is a row of a table. complete sets want.Exhausted for a dimension that has 0 remaining, want.Date and want.PerID.
+// test is a row of a table. want is as stateText writes it.
 type test struct {
 	name   string
 	header http.Header
-	want   State
-}
-
-// complete sets the fields of want that follow from the rest of the row.
-func (tt *test) complete() {
-	for _, a := range tt.want.Dimensions {
-		tt.want.Exhausted = tt.want.Exhausted || a.Remaining == 0
-		if !a.Instant.IsZero() {
-			tt.want.Date = retryafter.Date(tt.header, time.Time{})
-		}
-	}
-	tt.want.PerID = tt.want.Bucket != "" && tt.want.Bucket == tt.header.Get("X-Ratelimit-Bucket")
+	want   string
 }
 
 func run(t *testing.T, tests []test) {
@@ -61,29 +50,64 @@ func run(t *testing.T, tests []test) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, ok := Parse(tt.header, now)
-			tt.complete()
-			require.Equal(t, tt.want, got)
-			require.Equal(t, len(tt.want.Dimensions) > 0, ok)
+			require.Equal(t, tt.want, stateText(got))
+			require.Equal(t, len(got.Dimensions) > 0, ok)
+			date := time.Time{}
+			for _, d := range got.Dimensions {
+				require.True(t, got.Exhausted || d.Remaining > 0, "%s is exhausted", d.Name)
+				if !d.Instant.IsZero() {
+					date = retryafter.Date(tt.header, time.Time{})
+				}
+			}
+			require.Equal(t, date, got.Date)
+			require.Equal(t, got.Bucket != "" && got.Bucket == tt.header.Get("X-Ratelimit-Bucket"), got.PerID)
 		})
 	}
 }
 
-func dimensions(a ...Dimension) State { return State{Dimensions: a} }
+// stateText writes a State in one line, for example "[core] requests 9/10 per 1m0s in 5s, tokens 7/? in 1s costed":
+// the bucket, and what remains of which limit, for which window and until which reset. "at" is a reset's Instant.
+func stateText(s State) string {
+	var quotas []string
+	exhausted := s.Exhausted
+	for _, d := range s.Dimensions {
+		exhausted = exhausted && d.Remaining > 0
+		limit := "?"
+		if d.Limit > 0 {
+			limit = fmt.Sprint(d.Limit)
+		}
+		text := strings.TrimSpace(fmt.Sprintf("%s %d/%s", d.Name, d.Remaining, limit))
+		if d.Window > 0 {
+			text += fmt.Sprintf(" per %v", d.Window)
+		}
+		text += fmt.Sprintf(" in %v", d.Reset)
+		if !d.Instant.IsZero() {
+			text += d.Instant.Format(" at " + time.RFC3339Nano)
+		}
+		if d.Costed {
+			text += " costed"
+		}
+		quotas = append(quotas, text)
+	}
+	text := strings.Join(quotas, ", ")
+	if s.Bucket != "" {
+		text = strings.TrimSpace("[" + s.Bucket + "] " + text)
+	}
+	if s.Global {
+		text = strings.TrimSpace("global " + text)
+	}
+	if exhausted { // without a dimension of which nothing remains
+		text = strings.TrimSpace(text + " exhausted")
+	}
+	return text
+}
 
 func TestParse_takesFirstValidLine(t *testing.T) {
 	run(t, []test{
-		{
-			name: "the first lines belong together",
-			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
-				"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"),
-			want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: time.Second}),
-		},
-		{
-			name: "malformed ones are passed over",
-			header: header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
-				"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "-1s", "X-RateLimit-Reset", "1"),
-			want: dimensions(Dimension{Remaining: 9, Reset: time.Second}),
-		},
+		{"the first lines belong together", header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
+			"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"), "9/10 in 1s"},
+		{"malformed ones are passed over", header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
+			"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "-1s", "X-RateLimit-Reset", "1"), "9/? in 1s"},
 	})
 }
 
@@ -172,7 +196,7 @@ func TestParse_boundsHostileHeaders(t *testing.T) {
 		line := strings.TrimSuffix(strings.Repeat("1;w=1, ", 1000), ", ")
 		got, ok := Parse(header("RateLimit", "limit=1, remaining=1, reset=1", "RateLimit-Policy", line), now)
 		require.True(t, ok)
-		require.Equal(t, dimensions(Dimension{Limit: 1, Remaining: 1, Reset: time.Second, Window: time.Second}), got)
+		require.Equal(t, "1/1 per 1s in 1s", stateText(got))
 	})
 }
 
@@ -236,36 +260,26 @@ func ordinary() http.Header {
 
 // A quota in two dialects is one dimension; different quotas are two.
 func TestParse_mergesDialects(t *testing.T) {
-	const s = time.Second
 	both := func(limit, remaining, reset string) []string {
 		return []string{
 			"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30",
 			"RateLimit-Limit", limit, "RateLimit-Remaining", remaining, "RateLimit-Reset", reset,
 		}
 	}
-	first := Dimension{Limit: 10, Remaining: 9, Reset: 30 * s}
 	run(t, []test{
-		{"the same, rounded", header(both("10", "9", "31")...), dimensions(first)},
-		{"another limit", header(both("20", "9", "30")...),
-			dimensions(first, Dimension{Name: "ratelimit", Limit: 20, Remaining: 9, Reset: 30 * s})},
-		{"another remainder", header(both("10", "8", "30")...),
-			dimensions(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 8, Reset: 30 * s})},
-		{"another reset", header(both("10", "9", "300")...),
-			dimensions(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 9, Reset: 300 * s})},
+		{"the same, rounded", header(both("10", "9", "31")...), "9/10 in 30s"},
+		{"another limit", header(both("20", "9", "30")...), "9/10 in 30s, ratelimit 9/20 in 30s"},
+		{"another remainder", header(both("10", "8", "30")...), "9/10 in 30s, ratelimit 8/10 in 30s"},
+		{"another reset", header(both("10", "9", "300")...), "9/10 in 30s, ratelimit 9/10 in 5m0s"},
 		{"a field of another quota does not complete one", header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Remaining", "4"),
-			dimensions(first)},
+			"9/10 in 30s"},
 		{"the remainder in one, the rest in the other", header("X-RateLimit-Limit", "10", "X-RateLimit-Reset", "30", "RateLimit-Remaining", "9"),
-			dimensions(first)},
+			"9/10 in 30s"},
 		{"the window of the only policy", header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Policy", "10;w=60"),
-			dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s, Window: 60 * s})},
-		{
-			name: "policies of named dimensions stay theirs, also with an empty second line",
-			header: header("RateLimit", `"p";r=5;t=3`, "RateLimit", "", "RateLimit-Policy", `"p";q=10;w=60`,
-				"RateLimit-Limit", "10", "RateLimit-Remaining", "7", "RateLimit-Reset", "20"),
-			want: dimensions(Dimension{Name: "p", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, Dimension{Limit: 10, Remaining: 7, Reset: 20 * s}),
-		},
-		{"the last valid value of a repeated key counts", header("RateLimit", "limit=10, remaining=9, reset=3, reset=30, reset=soon"),
-			dimensions(first)},
+			"9/10 per 1m0s in 30s"},
+		{"policies of named dimensions stay theirs, also with an empty second line", header("RateLimit", `"p";r=5;t=3`, "RateLimit", "", "RateLimit-Policy", `"p";q=10;w=60`,
+			"RateLimit-Limit", "10", "RateLimit-Remaining", "7", "RateLimit-Reset", "20"), "p 5/10 per 1m0s in 3s, 7/10 in 20s"},
+		{"the last valid value of a repeated key counts", header("RateLimit", "limit=10, remaining=9, reset=3, reset=30, reset=soon"), "9/10 in 30s"},
 	})
 }
 
@@ -298,31 +312,22 @@ func TestParse_doesNotDependOnOrderOfFields(t *testing.T) {
 
 // Of fields that mean the same, one counts.
 func TestParse_prefersOneField(t *testing.T) {
-	const s = time.Second
 	run(t, []test{
-		{
-			name: "both places of a quota's name: the name last",
-			header: header("X-RateLimit-Day-Remaining", "2", "X-RateLimit-Day-Reset", "9",
-				"X-RateLimit-Remaining-Day", "3", "X-RateLimit-Limit-Day", "5"),
-			want: dimensions(Dimension{Name: "day", Limit: 5, Remaining: 3, Reset: 9 * s}),
-		},
+		{"both places of a quota's name: the name last", header("X-RateLimit-Day-Remaining", "2", "X-RateLimit-Day-Reset", "9",
+			"X-RateLimit-Remaining-Day", "3", "X-RateLimit-Limit-Day", "5"), "day 3/5 in 9s"},
 		{"an invalid field of a higher rank: the valid one", header("X-RateLimit-Remaining", "-1", "X-Rate-Limit-Remaining", "3", "X-RateLimit-Reset", "soon", "X-Rate-Limit-Reset", "9"),
-			dimensions(Dimension{Remaining: 3, Reset: 9 * s})},
+			"3/? in 9s"},
 		{"the used count of a named quota", header("X-RateLimit-Remaining-Requests", "3", "X-RateLimit-Used-Requests", "4", "X-RateLimit-Reset-Requests", "9"),
-			dimensions(Dimension{Name: "requests", Limit: 7, Remaining: 3, Reset: 9 * s})},
-		{
-			name: "a quota's name in two dialects: one quota",
-			header: header("X-RateLimit-Remaining-Tokens", "5", "X-RateLimit-Reset-Tokens", "9",
-				"Anthropic-RateLimit-Tokens-Remaining", "3", "Anthropic-RateLimit-Tokens-Reset", "8", "RateLimit", `"tokens";r=2;t=7`),
-			want: dimensions(Dimension{Name: "tokens", Remaining: 2, Reset: 7 * s, Costed: true}),
-		},
+			"requests 3/7 in 9s"},
+		{"a quota's name in two dialects: one quota", header("X-RateLimit-Remaining-Tokens", "5", "X-RateLimit-Reset-Tokens", "9",
+			"Anthropic-RateLimit-Tokens-Remaining", "3", "Anthropic-RateLimit-Tokens-Reset", "8", "RateLimit", `"tokens";r=2;t=7`),
+			"tokens 2/? in 7s costed"},
 	})
 }
 
 // A limited number of lines and bytes of a field is read. A line that is malformed or too
 // long does not hide the others.
 func TestParse_limitsLinesAndBytes(t *testing.T) {
-	const s = time.Second
 	quota := func(name string) string { return fmt.Sprintf(`%q;r=5;t=3`, name) }
 	padded := func(name string, to int) string {
 		line := quota(name) + `;x="`
@@ -339,30 +344,19 @@ func TestParse_limitsLinesAndBytes(t *testing.T) {
 		return pairs
 	}
 	rest := []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30"}
-	named := func(name string) Dimension { return Dimension{Name: name, Remaining: 5, Reset: 3 * s} }
 	policies := make([]string, maxNamed+1)
 	for i := range policies {
 		policies[i] = fmt.Sprintf(`"p%d";q=10;w=60`, i)
 	}
 	run(t, []test{
-		{"a valid line after malformed ones", header(field("RateLimit", maxLines-1, quota("a"))...), dimensions(named("a"))},
-		{"too many before it", header(field("RateLimit", maxLines, quota("a"))...), dimensions()},
-		{"a line that is too long and a valid one", header(field("RateLimit", 0, padded("a", maxLine+1), quota("b"))...),
-			dimensions(named("b"))},
-		{"two of the maximum length", header(field("RateLimit", 0, padded("a", maxLine), padded("b", maxLine))...),
-			dimensions(named("a"), named("b"))},
-		{"a policy after bad ones", header(append(field("RateLimit-Policy", 2, `"a";q=10;w=60`), "RateLimit", quota("a"))...),
-			dimensions(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s})},
-		{
-			name:   "a quota comes before policies without one",
-			header: header("RateLimit-Policy", strings.Join(policies, ","), "RateLimit", quota("p13")+","+quota("p14")),
-			want: dimensions(
-				Dimension{Name: "p13", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s},
-				Dimension{Name: "p14", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s},
-			),
-		},
-		{"a limit after too many", header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...),
-			dimensions(Dimension{Remaining: 9, Reset: 30 * s})},
+		{"a valid line after malformed ones", header(field("RateLimit", maxLines-1, quota("a"))...), "a 5/? in 3s"},
+		{"too many before it", header(field("RateLimit", maxLines, quota("a"))...), ""},
+		{"a line that is too long and a valid one", header(field("RateLimit", 0, padded("a", maxLine+1), quota("b"))...), "b 5/? in 3s"},
+		{"two of the maximum length", header(field("RateLimit", 0, padded("a", maxLine), padded("b", maxLine))...), "a 5/? in 3s, b 5/? in 3s"},
+		{"a policy after bad ones", header(append(field("RateLimit-Policy", 2, `"a";q=10;w=60`), "RateLimit", quota("a"))...), "a 5/10 per 1m0s in 3s"},
+		{"a quota comes before policies without one", header("RateLimit-Policy", strings.Join(policies, ","), "RateLimit", quota("p13")+","+quota("p14")),
+			"p13 5/10 per 1m0s in 3s, p14 5/10 per 1m0s in 3s"},
+		{"a limit after too many", header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), "9/? in 30s"},
 	})
 }
 
