@@ -84,62 +84,30 @@ func always(int, time.Duration) bool { return true }
 
 // D9: a Gateway that hangs occupies only its own workers, and only its part of each tenant's.
 func TestHungGateway(t *testing.T) {
+	type providers map[string]*provider
+	type counts map[string]int
+	many := providers{"hung": {hangs: always}, "well": {}}
+	for i := range 198 {
+		many["idle "+strconv.Itoa(i)] = new(provider)
+	}
 	for _, row := range []struct {
 		name      string
 		tenants   int
-		providers map[string]*provider
-		intents   map[string]int
-		most      map[string]int // in flight at once
-		within    time.Duration  // until all intents of the healthy gateway are done
+		providers providers
+		intents   counts
+		most      counts        // in flight at once
+		within    time.Duration // until all intents of the healthy gateway are done
 	}{
-		{
-			name: "one of two", tenants: 50,
-			providers: map[string]*provider{"hung": {hangs: always}, "well": {}},
-			intents:   map[string]int{"hung": 1000, "well": 1000},
-			most:      map[string]int{"hung": 50, "well": 50}, within: 2500 * time.Millisecond,
-		},
-		{
-			name: "one of two, one tenant", tenants: 1,
-			providers: map[string]*provider{"hung": {hangs: always}, "well": {}},
-			intents:   map[string]int{"hung": 1000, "well": 1000},
-			most:      map[string]int{"hung": 12, "well": 12}, within: 9 * time.Second,
-		},
-		{
-			name: "two of three", tenants: 50,
-			providers: map[string]*provider{"hung": {hangs: always}, "stuck": {hangs: always}, "well": {}},
-			intents:   map[string]int{"hung": 1000, "stuck": 1000, "well": 1000},
-			most:      map[string]int{"hung": 33, "stuck": 33, "well": 33}, within: 3500 * time.Millisecond,
-		},
-		{
-			name: "two of three, one tenant", tenants: 1,
-			providers: map[string]*provider{"hung": {hangs: always}, "stuck": {hangs: always}, "well": {}},
-			intents:   map[string]int{"hung": 1000, "stuck": 1000, "well": 1000},
-			most:      map[string]int{"hung": 8, "stuck": 8, "well": 8}, within: 14 * time.Second,
-		},
-		{
-			name: "its own number of workers", tenants: 50,
-			providers: map[string]*provider{"hung": {hangs: always, workers: 5}, "well": {workers: 80}},
-			intents:   map[string]int{"hung": 1000, "well": 1000},
-			most:      map[string]int{"hung": 5, "well": 80}, within: 1500 * time.Millisecond,
-		},
-		{
-			name: "one of 200", tenants: 50,
-			providers: func() map[string]*provider {
-				all := map[string]*provider{"hung": {hangs: always}, "well": {}}
-				for i := range 198 {
-					all["idle "+strconv.Itoa(i)] = new(provider)
-				}
-				return all
-			}(),
-			intents: map[string]int{"hung": 1000, "well": 100},
-			most:    map[string]int{"hung": 1, "well": 1}, within: 11 * time.Second,
-		},
-		{
-			name: "none hangs: what another leaves idle is not used", tenants: 50,
-			providers: map[string]*provider{"well": {}, "idle": {}},
-			intents:   map[string]int{"well": 2500},
-			most:      map[string]int{"well": 50}, within: 5500 * time.Millisecond,
-		},
+		{"one of two", 50, providers{"hung": {hangs: always}, "well": {}}, counts{"hung": 1000, "well": 1000}, counts{"hung": 50, "well": 50}, 2500 * time.Millisecond},
+		{"one of two, one tenant", 1, providers{"hung": {hangs: always}, "well": {}}, counts{"hung": 1000, "well": 1000}, counts{"hung": 12, "well": 12}, 9 * time.Second},
+		{"two of three", 50, providers{"hung": {hangs: always}, "stuck": {hangs: always}, "well": {}},
+			counts{"hung": 1000, "stuck": 1000, "well": 1000}, counts{"hung": 33, "stuck": 33, "well": 33}, 3500 * time.Millisecond},
+		{"two of three, one tenant", 1, providers{"hung": {hangs: always}, "stuck": {hangs: always}, "well": {}},
+			counts{"hung": 1000, "stuck": 1000, "well": 1000}, counts{"hung": 8, "stuck": 8, "well": 8}, 14 * time.Second},
+		{"its own number of workers", 50, providers{"hung": {hangs: always, workers: 5}, "well": {workers: 80}},
+			counts{"hung": 1000, "well": 1000}, counts{"hung": 5, "well": 80}, 1500 * time.Millisecond},
+		{"one of 200", 50, many, counts{"hung": 1000, "well": 100}, counts{"hung": 1, "well": 1}, 11 * time.Second},
+		{"none hangs: what another leaves idle is not used", 50, providers{"well": {}, "idle": {}}, counts{"well": 2500}, counts{"well": 50}, 5500 * time.Millisecond},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			e := &durable.Engine{Store: new(durable.Memory), Gateways: make(map[string]durable.Gateway), KeyTTL: -1}

@@ -76,182 +76,127 @@ func TestReply(t *testing.T) {
 
 	for _, row := range []struct {
 		name    string
-		reply   func(unit time.Duration) http.Handler
-		timeout int    // of the client, in units; over sockets it starts after the client has received sees
-		sees    string // status and body; "": none
-		body    string // of the request; "": hello
+		reply   http.Handler // its Delay and Pause are in units
+		timeout int          // of the client, in units; over sockets it starts after the client has received sees
+		sees    string       // status and body; "": none
+		body    string       // of the request; "": hello
 		want    func(*testing.T, seen)
 		units   int // minimum duration
 		outcome string
 		unread  bool // the request body is not read
 	}{
-		{
-			name: "zero value", reply: always(faulttest.Reply{}),
-			want: ok(200, ""), outcome: "200",
-		}, {
-			name: "status", reply: always(faulttest.Status(503)),
-			want: ok(503, ""), outcome: "503",
-		}, {
-			name: "body", reply: always(faulttest.OK("hi")),
-			want: ok(200, "hi"), outcome: "200",
-		}, {
-			name: "JSON", reply: always(faulttest.OK(` {"id":1}`)),
+		{name: "zero value", reply: faulttest.Reply{}, want: ok(200, ""), outcome: "200"},
+		{name: "status", reply: faulttest.Status(503), want: ok(503, ""), outcome: "503"},
+		{name: "body", reply: faulttest.OK("hi"), want: ok(200, "hi"), outcome: "200"},
+		{name: "JSON", reply: faulttest.OK(` {"id":1}`),
 			want: func(t *testing.T, s seen) {
 				ok(200, ` {"id":1}`)(t, s)
 				assert.Equal(t, "application/json", s.Header.Get("Content-Type"))
-			}, outcome: "200",
-		}, {
-			name: "JSON with another Content-Type", reply: always(faulttest.Reply{Body: `[]`, Header: http.Header{"content-type": {"text/x"}}}),
+			}, outcome: "200"},
+		{name: "JSON with another Content-Type", reply: faulttest.Reply{Body: `[]`, Header: http.Header{"content-type": {"text/x"}}},
 			want: func(t *testing.T, s seen) {
 				ok(200, `[]`)(t, s)
 				assert.Equal(t, []string{"text/x"}, s.Header.Values("Content-Type"))
-			}, outcome: "200",
-		}, {
-			name: "invalid JSON", reply: always(faulttest.OK(`{"id":`)),
+			}, outcome: "200"},
+		{name: "invalid JSON", reply: faulttest.OK(`{"id":`),
 			want: func(t *testing.T, s seen) {
 				assert.Equal(t, "text/plain; charset=utf-8", s.Header.Get("Content-Type"))
-			}, outcome: "200",
-		}, {
-			name: "headers", reply: always(faulttest.Reply{Header: http.Header{"X-A": {"1", "2"}, "Date": {"never"}}}),
+			}, outcome: "200"},
+		{name: "headers", reply: faulttest.Reply{Header: http.Header{"X-A": {"1", "2"}, "Date": {"never"}}},
 			want: func(t *testing.T, s seen) {
 				assert.Equal(t, []string{"1", "2"}, s.Header.Values("X-A"))
 				assert.Equal(t, "never", s.Header.Get("Date"))
-			}, outcome: "200",
-		}, {
-			name: "no content", reply: always(faulttest.Status(204)),
+			}, outcome: "200"},
+		{name: "no content", reply: faulttest.Status(204),
 			want: func(t *testing.T, s seen) {
 				require.NoError(t, s.err)
 				assert.Equal(t, 204, s.StatusCode)
 				assert.Empty(t, s.Header.Values("Content-Length"))
-			}, outcome: "204",
-		}, {
-			name: "redirect", reply: always(faulttest.Redirect(307, "://")),
+			}, outcome: "204"},
+		{name: "redirect", reply: faulttest.Redirect(307, "://"),
 			want: func(t *testing.T, s seen) {
 				require.Error(t, s.err) // a bad Location is net/http's error
 				assert.ErrorContains(t, s.err, "Location")
-			}, outcome: "307",
-		}, {
-			name:  "delay",
-			reply: func(unit time.Duration) http.Handler { return faulttest.Reply{Delay: 3 * unit} },
-			want:  ok(200, ""), units: 3, outcome: "200",
-		}, {
-			name:    "delay, and the client cancels",
-			reply:   func(unit time.Duration) http.Handler { return faulttest.Reply{Delay: 100 * unit} },
-			timeout: 3, want: timesOut, units: 3, outcome: "client canceled",
-		}, {
-			name:  "slow body",
-			reply: func(unit time.Duration) http.Handler { return faulttest.Reply{Body: "12345", Pause: unit, Chunk: 2} },
-			want:  ok(200, "12345"), units: 3, outcome: "200",
-		}, {
-			name:  "slow body, byte by byte",
-			reply: func(unit time.Duration) http.Handler { return faulttest.Reply{Body: "12345", Pause: unit} },
-			want:  ok(200, "12345"), units: 5, outcome: "200",
-		}, {
-			name:    "slow body, and the client cancels",
-			reply:   func(unit time.Duration) http.Handler { return faulttest.Reply{Body: "123", Pause: 100 * unit} },
-			timeout: 3, sees: "200", want: timesOut, units: 3, outcome: "200, client canceled",
-		}, {
-			name: "reset before read", reply: always(faulttest.ResetBeforeRead),
-			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), outcome: "reset before read", unread: true,
-		}, {
-			name: "reset before a long body is read", reply: always(faulttest.ResetBeforeRead),
+			}, outcome: "307"},
+		{name: "delay", reply: faulttest.Reply{Delay: 3}, want: ok(200, ""), units: 3, outcome: "200"},
+		{name: "delay, and the client cancels", reply: faulttest.Reply{Delay: 100}, timeout: 3, want: timesOut, units: 3, outcome: "client canceled"},
+		{name: "slow body", reply: faulttest.Reply{Body: "12345", Pause: 1, Chunk: 2}, want: ok(200, "12345"), units: 3, outcome: "200"},
+		{name: "slow body, byte by byte", reply: faulttest.Reply{Body: "12345", Pause: 1}, want: ok(200, "12345"), units: 5, outcome: "200"},
+		{name: "slow body, and the client cancels",
+			reply:   faulttest.Reply{Body: "123", Pause: 100},
+			timeout: 3, sees: "200", want: timesOut, units: 3, outcome: "200, client canceled"},
+		{name: "reset before read", reply: faulttest.ResetBeforeRead,
+			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), outcome: "reset before read", unread: true},
+		{name: "reset before a long body is read", reply: faulttest.ResetBeforeRead,
 			body: strings.Repeat("x", 4<<20),
-			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), outcome: "reset before read", unread: true,
-		}, {
-			name: "reset before read, after a delay",
-			reply: func(unit time.Duration) http.Handler {
-				return faulttest.Reply{Fault: faulttest.ResetBeforeRead, Delay: 2 * unit}
-			},
-			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), units: 2, outcome: "reset before read", unread: true,
-		}, {
-			name: "reset after read", reply: always(faulttest.ResetAfterRead),
-			want: fails(syscall.ECONNRESET), outcome: "reset after read",
-		}, {
-			name: "reset after a long body is read", reply: always(faulttest.ResetAfterRead),
+			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), outcome: "reset before read", unread: true},
+		{name: "reset before read, after a delay",
+			reply: faulttest.Reply{Fault: faulttest.ResetBeforeRead, Delay: 2},
+			want:  fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), units: 2, outcome: "reset before read", unread: true},
+		{name: "reset after read", reply: faulttest.ResetAfterRead, want: fails(syscall.ECONNRESET), outcome: "reset after read"},
+		{name: "reset after a long body is read", reply: faulttest.ResetAfterRead,
 			body: strings.Repeat("x", 1<<20),
-			want: fails(syscall.ECONNRESET), outcome: "reset after read",
-		}, {
-			name: "reset after read, after a delay",
-			reply: func(unit time.Duration) http.Handler {
-				return faulttest.Reply{Fault: faulttest.ResetAfterRead, Delay: 2 * unit}
-			},
-			want: fails(syscall.ECONNRESET), units: 2, outcome: "reset after read",
-		}, {
-			name: "closed after read", reply: always(faulttest.CloseAfterRead),
-			want: fails(io.EOF), outcome: "closed after read",
-		}, {
-			name: "reset in mid-body", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody}),
-			want: breaks("1234", syscall.ECONNRESET), outcome: "200, reset in mid-body after 4 bytes",
-		}, {
-			name: "reset in the default body", reply: always(faulttest.ResetMidBody),
-			want: breaks(`{"faulttest":"a body that the cl`, syscall.ECONNRESET), outcome: "200, reset in mid-body after 32 bytes",
-		}, {
-			name: "reset in a slow mid-body",
-			reply: func(unit time.Duration) http.Handler {
-				return faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody, At: 3, Pause: unit}
-			},
-			want: breaks("123", syscall.ECONNRESET), units: 3, outcome: "200, reset in mid-body after 3 bytes",
-		}, {
-			name: "truncated", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated}),
+			want: fails(syscall.ECONNRESET), outcome: "reset after read"},
+		{name: "reset after read, after a delay",
+			reply: faulttest.Reply{Fault: faulttest.ResetAfterRead, Delay: 2},
+			want:  fails(syscall.ECONNRESET), units: 2, outcome: "reset after read"},
+		{name: "closed after read", reply: faulttest.CloseAfterRead, want: fails(io.EOF), outcome: "closed after read"},
+		{name: "reset in mid-body", reply: faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody},
+			want: breaks("1234", syscall.ECONNRESET), outcome: "200, reset in mid-body after 4 bytes"},
+		{name: "reset in the default body", reply: faulttest.ResetMidBody,
+			want: breaks(`{"faulttest":"a body that the cl`, syscall.ECONNRESET), outcome: "200, reset in mid-body after 32 bytes"},
+		{name: "reset in a slow mid-body",
+			reply: faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody, At: 3, Pause: 1},
+			want:  breaks("123", syscall.ECONNRESET), units: 3, outcome: "200, reset in mid-body after 3 bytes"},
+		{name: "truncated", reply: faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated},
 			want: func(t *testing.T, s seen) {
 				breaks("1234", io.ErrUnexpectedEOF)(t, s)
 				assert.EqualValues(t, 8, s.ContentLength)
-			}, outcome: "200, truncated after 4 bytes",
-		}, {
-			name: "truncated default body", reply: always(faulttest.Truncated),
-			want: breaks(`{"faulttest":"a body that the cl`, io.ErrUnexpectedEOF), outcome: "200, truncated after 32 bytes",
-		}, {
-			name: "truncated at once", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated, At: -1}),
-			want: breaks("", io.ErrUnexpectedEOF), outcome: "200, truncated after 0 bytes",
-		}, {
-			name: "truncated at the end", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated, At: 8}),
-			want: breaks("1234567", io.ErrUnexpectedEOF), outcome: "200, truncated after 7 bytes",
-		}, {
-			name: "stalled", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Stalled}), timeout: 3, sees: "2001234",
+			}, outcome: "200, truncated after 4 bytes"},
+		{name: "truncated default body", reply: faulttest.Truncated,
+			want: breaks(`{"faulttest":"a body that the cl`, io.ErrUnexpectedEOF), outcome: "200, truncated after 32 bytes"},
+		{name: "truncated at once", reply: faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated, At: -1},
+			want: breaks("", io.ErrUnexpectedEOF), outcome: "200, truncated after 0 bytes"},
+		{name: "truncated at the end", reply: faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated, At: 8},
+			want: breaks("1234567", io.ErrUnexpectedEOF), outcome: "200, truncated after 7 bytes"},
+		{name: "stalled", reply: faulttest.Reply{Body: "12345678", Fault: faulttest.Stalled}, timeout: 3, sees: "2001234",
 			want: func(t *testing.T, s seen) {
 				timesOut(t, s)
 				assert.Equal(t, "1234", s.text)
-			}, units: 3, outcome: "200, stalled after 4 bytes, client canceled",
-		}, {
-			name: "hang", reply: always(faulttest.Hang), timeout: 3,
-			want: timesOut, units: 3, outcome: "hang, client canceled",
-		}, {
-			name: "work", reply: always(faulttest.Reply{Handler: work, Header: http.Header{"x-replaced": {"reply"}}}),
+			}, units: 3, outcome: "200, stalled after 4 bytes, client canceled"},
+		{name: "hang", reply: faulttest.Hang, timeout: 3, want: timesOut, units: 3, outcome: "hang, client canceled"},
+		{name: "work", reply: faulttest.Reply{Handler: work, Header: http.Header{"x-replaced": {"reply"}}},
 			want: func(t *testing.T, s seen) {
 				ok(202, "worked on hello")(t, s)
 				assert.Equal(t, "done", s.Header.Get("X-Work"))
 				assert.Equal(t, []string{"reply"}, s.Header.Values("X-Replaced"))
 				assert.Empty(t, s.Header.Get("X-Late"))
-			}, outcome: "202",
-		}, {
-			name: "work, and another response", reply: always(faulttest.Reply{Handler: work, Status: 500, Body: "no"}),
-			want: ok(500, "no"), outcome: "500",
-		}, {
-			name: "work without a response", reply: always(faulttest.Reply{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.(http.Flusher).Flush()
-				if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
-					http.Error(w, err.Error(), http.StatusInternalServerError)
-				}
-			})}),
-			want: ok(200, ""), outcome: "200",
-		}, {
-			name: "work, slow, and truncated",
-			reply: func(unit time.Duration) http.Handler {
-				return faulttest.Reply{Handler: faulttest.OK("123456"), Delay: unit, Pause: unit, Fault: faulttest.Truncated}
-			},
-			want: breaks("123", io.ErrUnexpectedEOF), units: 4, outcome: "200, truncated after 3 bytes",
-		}, {
-			name: "work with a lost response", reply: always(faulttest.LoseResponse(work)),
-			want: fails(syscall.ECONNRESET), outcome: "reset after read",
-		}, {
-			name: "fault within a reply", reply: always(faulttest.Reply{Delay: 1, Handler: faulttest.ResetAfterRead}),
-			want: fails(syscall.ECONNRESET), outcome: "reset after read",
-		},
+			}, outcome: "202"},
+		{name: "work, and another response", reply: faulttest.Reply{Handler: work, Status: 500, Body: "no"}, want: ok(500, "no"), outcome: "500"},
+		{name: "work without a response", reply: faulttest.Reply{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})},
+			want: ok(200, ""), outcome: "200"},
+		{name: "work, slow, and truncated",
+			reply: faulttest.Reply{Handler: faulttest.OK("123456"), Delay: 1, Pause: 1, Fault: faulttest.Truncated},
+			want:  breaks("123", io.ErrUnexpectedEOF), units: 4, outcome: "200, truncated after 3 bytes"},
+		{name: "work with a lost response", reply: faulttest.LoseResponse(work), want: fails(syscall.ECONNRESET), outcome: "reset after read"},
+		{name: "fault within a reply", reply: faulttest.Reply{Delay: 1, Handler: faulttest.ResetAfterRead},
+			want: fails(syscall.ECONNRESET), outcome: "reset after read"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			onBothServers(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
-				srv := start(row.reply(unit))
+				handler := row.reply
+				if reply, ok := handler.(faulttest.Reply); ok {
+					reply.Delay = time.Duration(int64(reply.Delay) * int64(unit))
+					reply.Pause = time.Duration(int64(reply.Pause) * int64(unit))
+					handler = reply
+				}
+				srv := start(handler)
 				client := srv.Client()
 				client.CheckRedirect = nil
 				if timeout := time.Duration(row.timeout) * unit; unit == time.Hour {
@@ -361,10 +306,6 @@ func (c endingContext) Err() error {
 	default:
 		return nil
 	}
-}
-
-func always(h http.Handler) func(time.Duration) http.Handler {
-	return func(time.Duration) http.Handler { return h }
 }
 
 func TestReply_head(t *testing.T) {

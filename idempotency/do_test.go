@@ -37,63 +37,35 @@ func counted(calls *atomic.Int64, result idempotency.Result, err error) func(con
 }
 
 func TestDo_endings(t *testing.T) {
+	type ending struct {
+		status   idempotency.Status
+		d        idempotency.Disposition
+		again    error // of the second Do; nil: the first error itself
+		calls    int64 // after the second Do
+		dAgain   idempotency.Disposition
+		unknowns int // calls of Unknown
+	}
+	done := ending{status: idempotency.Completed, d: idempotency.Executed, calls: 1, dAgain: idempotency.Replayed}
+	final := ending{status: idempotency.FailedFinal, d: idempotency.Executed, calls: 1, dAgain: idempotency.Replayed}
+	harmless := ending{idempotency.FailedRetryable, idempotency.Released, errWork, 2, idempotency.Released, 0}
+	unknown := ending{idempotency.Unknown, idempotency.OutcomeUnknown, idempotency.ErrUnknown, 1, idempotency.OutcomeUnknown, 1}
 	for _, row := range []struct {
 		name   string
 		result idempotency.Result
 		err    error
-		status idempotency.Status
-		d      idempotency.Disposition
-
-		again    error // "": the first error itself
-		calls    int64 // after the second Do
-		dAgain   idempotency.Disposition
-		unknowns int // calls of Unknown
+		ending
 	}{
-		{
-			name: "a result", result: doResult, status: idempotency.Completed, d: idempotency.Executed,
-			calls: 1, dAgain: idempotency.Replayed,
-		},
-		{
-			name: "an empty result", status: idempotency.Completed, d: idempotency.Executed,
-			calls: 1, dAgain: idempotency.Replayed,
-		},
-		{
-			name: "an error", result: doResult, err: errWork, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
-		},
-		{
-			name: "harmless", result: doResult, err: idempotency.Retryable(errWork), status: idempotency.FailedRetryable,
-			d: idempotency.Released, again: errWork, calls: 2, dAgain: idempotency.Released,
-		},
-		{
-			name: "harmless, wrapped", err: fmt.Errorf("importing: %w", idempotency.Retryable(errWork)),
-			status: idempotency.FailedRetryable, d: idempotency.Released, again: errWork, calls: 2, dAgain: idempotency.Released,
-		},
-		{
-			name: "harmless, and unknown", err: fmt.Errorf("%w: %w", idempotency.Retryable(errWork), idempotency.ErrUnknown),
-			status: idempotency.Unknown, d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1,
-			dAgain: idempotency.OutcomeUnknown, unknowns: 1,
-		},
-		{
-			name: "final", result: doResult, err: idempotency.Permanent(errWork), status: idempotency.FailedFinal, d: idempotency.Executed,
-			calls: 1, dAgain: idempotency.Replayed,
-		},
-		{
-			name: "final, wrapped", err: fmt.Errorf("importing: %w", idempotency.Permanent(errWork)), status: idempotency.FailedFinal,
-			d: idempotency.Executed, calls: 1, dAgain: idempotency.Replayed,
-		},
-		{
-			name: "unknown", err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
-		},
-		{
-			name: "unknown, wrapped", err: fmt.Errorf("bank: %w: %w", errWork, idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
-		},
-		{
-			name: "unknown for good", err: idempotency.Permanent(idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
-		},
+		{"a result", doResult, nil, done},
+		{"an empty result", idempotency.Result{}, nil, done},
+		{"an error", doResult, errWork, unknown},
+		{"harmless", doResult, idempotency.Retryable(errWork), harmless},
+		{"harmless, wrapped", idempotency.Result{}, fmt.Errorf("importing: %w", idempotency.Retryable(errWork)), harmless},
+		{"harmless, and unknown", idempotency.Result{}, fmt.Errorf("%w: %w", idempotency.Retryable(errWork), idempotency.ErrUnknown), unknown},
+		{"final", doResult, idempotency.Permanent(errWork), final},
+		{"final, wrapped", idempotency.Result{}, fmt.Errorf("importing: %w", idempotency.Permanent(errWork)), final},
+		{"unknown", idempotency.Result{}, idempotency.ErrUnknown, unknown},
+		{"unknown, wrapped", idempotency.Result{}, fmt.Errorf("bank: %w: %w", errWork, idempotency.ErrUnknown), unknown},
+		{"unknown for good", idempotency.Result{}, idempotency.Permanent(idempotency.ErrUnknown), unknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var calls atomic.Int64
@@ -404,52 +376,33 @@ func isPermanent(err error) bool {
 
 // I1: after a failed store or a lost lease, the error is no PermanentError, and its causes are found.
 func TestDo_storeFails(t *testing.T) {
+	down, lost, lease := fault{before: errDown}, fault{after: errLost}, fault{before: idempotency.ErrLeaseLost}
+	final, harmless := idempotency.Permanent(errWork), idempotency.Retryable(errWork)
 	for _, row := range []struct {
 		name   string
-		rules  []rule
+		rule   rule
 		work   error
 		want   []error // empty: success
 		d      idempotency.Disposition
 		status idempotency.Status
 	}{
-		{"reserve's answer lost", []rule{{onReserve, 1, 0, fault{after: errLost}}}, nil, nil, idempotency.Executed, idempotency.Completed},
-		{"complete's answer lost", []rule{{onComplete, 1, 0, fault{after: errLost}}}, nil, nil, idempotency.Executed, idempotency.Completed},
-		{"reserve down", []rule{{onReserve, 1, always, fault{before: errDown}}}, nil, []error{errDown}, idempotency.StoreFailed, 0},
-		{"complete down", []rule{{onComplete, 1, always, fault{before: errDown}}}, nil, []error{errDown}, idempotency.StoreFailed, driver.InProgress},
-		{
-			"complete down, final", []rule{{onComplete, 1, always, fault{before: errDown}}}, idempotency.Permanent(errWork),
-			[]error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress,
-		},
-		{
-			"complete down, final and wrapped", []rule{{onComplete, 1, always, fault{before: errDown}}},
-			fmt.Errorf("importing: %w", idempotency.Permanent(errWork)), []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress,
-		},
-		{
-			"lease lost, final", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, idempotency.Permanent(errWork),
-			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress,
-		},
-		{
-			"complete down, unknown", []rule{{onComplete, 1, always, fault{before: errDown}}}, idempotency.ErrUnknown,
-			[]error{errDown, idempotency.ErrUnknown}, idempotency.StoreFailed, driver.InProgress,
-		},
-		{
-			"release down", []rule{{onRelease, 1, always, fault{before: errDown}}}, idempotency.Retryable(errWork),
-			[]error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress,
-		},
-		{
-			"lease lost, in doubt", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, errWork,
-			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress,
-		},
-		{"lease lost", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, nil, []error{idempotency.ErrLeaseLost}, idempotency.LeaseLost, driver.InProgress},
-		{
-			"lease lost, failed", []rule{{onRelease, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, idempotency.Retryable(errWork),
-			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress,
-		},
+		{"reserve's answer lost", rule{onReserve, 1, 0, lost}, nil, nil, idempotency.Executed, idempotency.Completed},
+		{"complete's answer lost", rule{onComplete, 1, 0, lost}, nil, nil, idempotency.Executed, idempotency.Completed},
+		{"reserve down", rule{onReserve, 1, always, down}, nil, []error{errDown}, idempotency.StoreFailed, 0},
+		{"complete down", rule{onComplete, 1, always, down}, nil, []error{errDown}, idempotency.StoreFailed, driver.InProgress},
+		{"complete down, final", rule{onComplete, 1, always, down}, final, []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress},
+		{"complete down, final and wrapped", rule{onComplete, 1, always, down}, fmt.Errorf("importing: %w", final), []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress},
+		{"complete down, unknown", rule{onComplete, 1, always, down}, idempotency.ErrUnknown, []error{errDown, idempotency.ErrUnknown}, idempotency.StoreFailed, driver.InProgress},
+		{"release down", rule{onRelease, 1, always, down}, harmless, []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress},
+		{"lease lost", rule{onComplete, 1, 0, lease}, nil, []error{idempotency.ErrLeaseLost}, idempotency.LeaseLost, driver.InProgress},
+		{"lease lost, final", rule{onComplete, 1, 0, lease}, final, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress},
+		{"lease lost, in doubt", rule{onComplete, 1, 0, lease}, errWork, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress},
+		{"lease lost, failed", rule{onRelease, 1, 0, lease}, harmless, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			var calls atomic.Int64
 			var remembered hooks
-			store := faulty(new(idempotency.Memory), row.rules...)
+			store := faulty(new(idempotency.Memory), row.rule)
 			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
 			result, err := x.Do(t.Context(), doID, "", counted(&calls, doResult, row.work))
 			for _, want := range row.want {
@@ -481,6 +434,9 @@ func TestDo_storeFails(t *testing.T) {
 func TestDo_transactional(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	failed := fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)
+	lost, final := fault{after: errLost}, idempotency.Permanent(errWork)
+	before := func(verb string, err error) []rule { return []rule{{verb, 1, 0, fault{before: err}}} }
+	type counts = map[string]int
 	for _, row := range []struct {
 		name   string
 		rules  []rule
@@ -491,54 +447,26 @@ func TestDo_transactional(t *testing.T) {
 		sum    int
 		status idempotency.Status // 0: none
 		d      idempotency.Disposition
-		within map[string]int // what follows Begin in a caller's transaction; nil: not tested
+		within counts // what follows Begin in a caller's transaction; nil: not tested
 	}{
-		{name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed, within: map[string]int{onCommit: 1}},
-		{
-			name: "final", work: idempotency.Permanent(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed,
-			within: map[string]int{onRefuse: 1},
-		},
-		{
-			name: "final, kept", work: idempotency.Permanent(errWork), keep: true, err: errWork, sum: 100,
-			status: idempotency.FailedFinal, d: idempotency.Executed, within: map[string]int{onCommit: 1},
-		},
-		{name: "failed", work: errWork, err: errWork, d: idempotency.Released, within: map[string]int{onRollback: 1}},
+		{name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed, within: counts{onCommit: 1}},
+		{name: "final", work: final, err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed, within: counts{onRefuse: 1}},
+		{name: "final, kept", work: final, keep: true, err: errWork, sum: 100, status: idempotency.FailedFinal, d: idempotency.Executed, within: counts{onCommit: 1}},
+		{name: "failed", work: errWork, err: errWork, d: idempotency.Released, within: counts{onRollback: 1}},
 		{name: "failed, and Keep", work: errWork, keep: true, err: errWork, d: idempotency.Released},
 		{name: "harmless", work: idempotency.Retryable(errWork), err: errWork, d: idempotency.Released},
-		{name: "panics", panics: true, d: idempotency.Panicked, within: map[string]int{onRollback: 1}},
-		{
-			name: "unknown", work: idempotency.ErrUnknown, err: idempotency.ErrUnknown,
-			status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-		},
-		{
-			name: "not committed", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed,
-			within: map[string]int{onCommit: 1},
-		},
-		{
-			name: "unheard", rules: []rule{{onCommit, 1, 0, fault{after: errLost}}}, sum: 100,
-			status: idempotency.Completed, d: idempotency.Executed,
-		},
-		{
-			name: "a statement failed", rules: []rule{{onCommit, 1, 0, fault{before: failed}}},
-			err: driver.ErrTransactionFailed, d: idempotency.StoreFailed,
-		},
-		{
-			name: "lease-lost", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
-			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost, within: map[string]int{onCommit: 1},
-		},
-		{
-			name: "committed by itself", rules: []rule{{onCommit, 1, 0, fault{before: byItself}}},
-			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown, within: map[string]int{onCommit: 1},
-		},
-		{
-			name: "committed by itself, and failed", rules: []rule{{onRollback, 1, 0, fault{before: byItself}}}, work: errWork,
-			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-		},
-		{name: "the rollback fails", rules: []rule{{onRollback, 1, 0, fault{after: errLost}}}, work: errWork, err: errWork, d: idempotency.StoreFailed},
-		{
-			name: "Begin is down", rules: []rule{{onBegin, 1, always, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed,
-			within: map[string]int{},
-		},
+		{name: "panics", panics: true, d: idempotency.Panicked, within: counts{onRollback: 1}},
+		{name: "unknown", work: idempotency.ErrUnknown, err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown},
+		{name: "not committed", rules: before(onCommit, errDown), err: errDown, d: idempotency.StoreFailed, within: counts{onCommit: 1}},
+		{name: "unheard", rules: []rule{{onCommit, 1, 0, lost}}, sum: 100, status: idempotency.Completed, d: idempotency.Executed},
+		{name: "a statement failed", rules: before(onCommit, failed), err: driver.ErrTransactionFailed, d: idempotency.StoreFailed},
+		{name: "lease-lost", rules: before(onCommit, idempotency.ErrLeaseLost), err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost, within: counts{onCommit: 1}},
+		{name: "committed by itself", rules: before(onCommit, byItself), err: idempotency.ErrUnknown,
+			status: idempotency.Unknown, d: idempotency.OutcomeUnknown, within: counts{onCommit: 1}},
+		{name: "committed by itself, and failed", rules: before(onRollback, byItself), work: errWork, err: idempotency.ErrUnknown,
+			status: idempotency.Unknown, d: idempotency.OutcomeUnknown},
+		{name: "the rollback fails", rules: []rule{{onRollback, 1, 0, lost}}, work: errWork, err: errWork, d: idempotency.StoreFailed},
+		{name: "Begin is down", rules: []rule{{onBegin, 1, always, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed, within: counts{}},
 	} {
 		for _, within := range []bool{false, true} {
 			if within && row.within == nil {

@@ -54,6 +54,12 @@ type failure struct {
 	runs    int64  // of the handler, in all
 }
 
+// named is the failure that these rules cause.
+func (f failure) named(name string, rules ...rule) failure {
+	f.name, f.rules = name, rules
+	return f
+}
+
 func (f *failure) run(t *testing.T, store idempotency.Store, faults *faultyStore, next http.HandlerFunc, change ...func(*idempotency.Handler)) *rig {
 	t.Helper()
 	faults.obey(f.rules...)
@@ -103,63 +109,30 @@ func (s *faultyStore) heal() {
 func TestStoreFails_nonTransactionalWork(t *testing.T) {
 	const ok = http.StatusCreated
 	down, lost := fault{before: errDown}, fault{after: errLost}
+	done := failure{status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1}
+	slow := done
+	slow.took = 5 * time.Second
+	before := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 1} // the work was not begun
+	claimed := before                                                                             // only this process knows that, and it may have died
+	claimed.record = idempotency.FailedRetryable
+	unheard := done
+	unheard.status, unheard.kind, unheard.d = 503, "lease-lost", idempotency.LeaseLost
+	unknown := failure{status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress, again: 409, problem: "unknown", runs: 1}
+	late := unknown
+	late.took = 29 * time.Second
 	for _, row := range []failure{
-		{
-			name: "Reserve fails once", rules: []rule{{onReserve, 1, 0, down}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		},
-		{
-			name: "Reserve's answer is lost", rules: []rule{{onReserve, 1, 0, lost}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		},
-		{
-			name: "Reserve is down", rules: []rule{{onReserve, 1, always, down}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 1,
-		},
-		{
-			// Only this process knows that nothing was executed, and it may have died.
-			name: "Reserve's answers are lost, all of them", rules: []rule{{onReserve, 1, always, lost}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.FailedRetryable,
-			again: ok, runs: 1,
-		},
-		{
-			name: "Complete fails once", rules: []rule{{onComplete, 1, 0, down}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		},
-		{
-			name: "Complete fails for ten seconds", rules: []rule{{onComplete, 1, 50, down}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-			took: 5 * time.Second,
-		},
-		{
-			name: "Complete hangs once", rules: []rule{{onComplete, 1, 0, fault{delay: time.Hour}}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		},
-		{
-			name: "Complete's answer is lost", rules: []rule{{onComplete, 1, 0, lost}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		},
-		{
-			name:   "Complete's answer is lost, and the record cannot be read at once",
-			rules:  []rule{{onComplete, 1, 0, lost}, {onLoad, 1, 3, down}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		},
-		{
-			name:   "Complete's answer is lost, and the record cannot be read any more",
-			rules:  []rule{{onComplete, 1, 0, lost}, {onLoad, 1, always, down}},
-			status: 503, kind: "lease-lost", d: idempotency.LeaseLost, record: idempotency.Completed,
-			again: ok, replay: true, runs: 1,
-		},
-		{
-			name: "Complete is down for the rest of the lease", rules: []rule{{onComplete, 1, always, down}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress,
-			took: 29 * time.Second, again: 409, problem: "unknown", runs: 1,
-		},
-		{
-			name: "the store refuses the outcome", rules: []rule{{onComplete, 1, always, fault{before: idempotency.ErrInvalid}}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress,
-			again: 409, problem: "unknown", runs: 1,
-		},
+		done.named("Reserve fails once", rule{onReserve, 1, 0, down}),
+		done.named("Reserve's answer is lost", rule{onReserve, 1, 0, lost}),
+		before.named("Reserve is down", rule{onReserve, 1, always, down}),
+		claimed.named("Reserve's answers are lost, all of them", rule{onReserve, 1, always, lost}),
+		done.named("Complete fails once", rule{onComplete, 1, 0, down}),
+		slow.named("Complete fails for ten seconds", rule{onComplete, 1, 50, down}),
+		done.named("Complete hangs once", rule{onComplete, 1, 0, fault{delay: time.Hour}}),
+		done.named("Complete's answer is lost", rule{onComplete, 1, 0, lost}),
+		done.named("Complete's answer is lost, and the record cannot be read at once", rule{onComplete, 1, 0, lost}, rule{onLoad, 1, 3, down}),
+		unheard.named("Complete's answer is lost, and the record cannot be read any more", rule{onComplete, 1, 0, lost}, rule{onLoad, 1, always, down}),
+		late.named("Complete is down for the rest of the lease", rule{onComplete, 1, always, down}),
+		unknown.named("the store refuses the outcome", rule{onComplete, 1, always, fault{before: idempotency.ErrInvalid}}),
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			store := faulty(new(idempotency.Memory))
@@ -196,22 +169,13 @@ func TestStoreIsAskedNoMoreThanNeeded(t *testing.T) {
 
 func TestStoreFailsAroundARelease(t *testing.T) {
 	const failed = http.StatusServiceUnavailable
+	released := failure{status: failed, d: idempotency.Released, record: idempotency.FailedRetryable, again: failed, runs: 2}
+	// A 4xx needs no record. At the next request the lease is over, and the execution counts as dead.
+	dead := failure{status: failed, d: idempotency.StoreFailed, record: driver.InProgress, again: 409, problem: "unknown", runs: 1}
 	for _, row := range []failure{
-		{
-			name: "fails once", rules: []rule{{onRelease, 1, 0, fault{before: errDown}}},
-			status: failed, d: idempotency.Released, record: idempotency.FailedRetryable, again: failed, runs: 2,
-		},
-		{
-			name: "its answer is lost", rules: []rule{{onRelease, 1, 0, fault{after: errLost}}},
-			status: failed, d: idempotency.Released, record: idempotency.FailedRetryable, again: failed, runs: 2,
-		},
-		{
-			// A 4xx needs no record. At the next request the lease is over, and the
-			// execution counts as dead.
-			name: "is down", rules: []rule{{onRelease, 1, always, fault{before: errDown}}},
-			status: failed, d: idempotency.StoreFailed, record: driver.InProgress,
-			again: 409, problem: "unknown", runs: 1,
-		},
+		released.named("fails once", rule{onRelease, 1, 0, fault{before: errDown}}),
+		released.named("its answer is lost", rule{onRelease, 1, 0, fault{after: errLost}}),
+		dead.named("is down", rule{onRelease, 1, always, fault{before: errDown}}),
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			store := faulty(new(idempotency.Memory))

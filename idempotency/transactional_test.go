@@ -121,10 +121,6 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 	down, lost, lease := fault{before: errDown}, fault{after: errLost}, fault{before: idempotency.ErrLeaseLost}
 	done := failure{status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1}
 	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 2}
-	named := func(f failure, name string, rules ...rule) failure {
-		f.name, f.rules = name, rules
-		return f
-	}
 	unheard := undone // it was committed, and the client learns it from its next request
 	unheard.record, unheard.replay, unheard.runs = idempotency.Completed, true, 1
 	late := unheard // it is committed even later
@@ -134,26 +130,26 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 	overtaken := undone
 	overtaken.kind, overtaken.d = "lease-lost", idempotency.LeaseLost
 	for _, row := range []failure{
-		named(done, "nothing fails"),
-		named(done, "Begin fails once", rule{onBegin, 1, 0, down}),
-		named(done, "Begin's answer is lost", rule{onBegin, 1, 0, lost}),
-		named(before, "Begin is down", rule{onBegin, 1, always, down}),
-		named(before, "Begin's answers are lost, all of them", rule{onBegin, 1, always, lost}),
-		named(before, "Begin hangs", rule{onBegin, 1, always, fault{delay: time.Hour}}),
-		named(undone, "the commit fails", rule{onCommit, 1, 0, down}),
-		named(done, "the commit's answer is lost", rule{onCommit, 1, 0, lost}),
-		named(done, "the commit's answer comes too late", rule{onCommit, 1, 0, fault{linger: time.Minute, after: errLost}}),
-		named(undone, "the commit hangs", rule{onCommit, 1, 0, fault{delay: time.Hour}}),
-		named(done, "the commit is done later than its answer was lost", rule{onCommit, 1, 0, fault{after: errLost, ghost: 9 * time.Second}}),
-		named(undone, "the commit is undone later than its answer was lost", rule{onCommit, 1, 0, fault{before: errLost, ghost: 9 * time.Second}}),
-		named(late, "the commit is done after the lease's time", rule{onCommit, 1, 0, fault{after: errLost, ghost: 40 * time.Second}}),
-		named(done, "the commit's answer is lost, and the store is away for a while", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 12, down}),
-		named(undone, "the commit fails, and the store is away for a while", rule{onCommit, 1, 0, down}, rule{onBegin, 2, 12, down}),
-		named(done, "the commit's answer is lost, and a Begin hangs", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 0, fault{delay: time.Hour}}),
-		named(unheard, "the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
-		named(undone, "the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
-		named(overtaken, "another execution has the record at the commit", rule{onCommit, 1, 0, lease}),
-		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)}}),
+		done.named("nothing fails"),
+		done.named("Begin fails once", rule{onBegin, 1, 0, down}),
+		done.named("Begin's answer is lost", rule{onBegin, 1, 0, lost}),
+		before.named("Begin is down", rule{onBegin, 1, always, down}),
+		before.named("Begin's answers are lost, all of them", rule{onBegin, 1, always, lost}),
+		before.named("Begin hangs", rule{onBegin, 1, always, fault{delay: time.Hour}}),
+		undone.named("the commit fails", rule{onCommit, 1, 0, down}),
+		done.named("the commit's answer is lost", rule{onCommit, 1, 0, lost}),
+		done.named("the commit's answer comes too late", rule{onCommit, 1, 0, fault{linger: time.Minute, after: errLost}}),
+		undone.named("the commit hangs", rule{onCommit, 1, 0, fault{delay: time.Hour}}),
+		done.named("the commit is done later than its answer was lost", rule{onCommit, 1, 0, fault{after: errLost, ghost: 9 * time.Second}}),
+		undone.named("the commit is undone later than its answer was lost", rule{onCommit, 1, 0, fault{before: errLost, ghost: 9 * time.Second}}),
+		late.named("the commit is done after the lease's time", rule{onCommit, 1, 0, fault{after: errLost, ghost: 40 * time.Second}}),
+		done.named("the commit's answer is lost, and the store is away for a while", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 12, down}),
+		undone.named("the commit fails, and the store is away for a while", rule{onCommit, 1, 0, down}, rule{onBegin, 2, 12, down}),
+		done.named("the commit's answer is lost, and a Begin hangs", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 0, fault{delay: time.Hour}}),
+		unheard.named("the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
+		undone.named("the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
+		overtaken.named("another execution has the record at the commit", rule{onCommit, 1, 0, lease}),
+		undone.named("a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)}}),
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			ledger := newLedger()
