@@ -230,9 +230,6 @@ func (t Verdict) cell() string {
 func writeScenario(text *strings.Builder, s Scenario, rows []Row) {
 	fmt.Fprintf(text, "## %s: %s\n\n", strings.ToUpper(s.Name[:1])+s.Name[1:], s.Note)
 	hasPhases := s.Before > 0
-	if s.Name == plottedScenario {
-		fmt.Fprint(text, report.PlotLink(s.Name+", Transport per client: load and goodput over time", brownoutPlot))
-	}
 	for _, topology := range []Topology{Shared, Own} {
 		heading := []string{"Transport: " + topology.label(), "attempts", "success", "p50", "p99", "p99.9"}
 		switch {

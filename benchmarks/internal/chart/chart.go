@@ -6,10 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"image/color"
-	"math"
-	"os"
 	"slices"
-	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -23,19 +20,16 @@ type Line struct {
 	Name  string
 	X, Y  []float64
 	Thick bool // for this library
-	// Dashed marks lines without a recovery.
-	Dashed bool
 }
 
 // Panel is one diagram of an image.
 type Panel struct {
-	Title, X, Y  string
-	Lines        []Line
-	Max          float64      // of the y axis; 0: automatic
-	Bands        [][2]float64 // shaded periods of the x axis
-	XStep, YStep float64      // between two ticks; 0: automatic
-	LogY         bool
-	Min          float64 // of a logarithmic y axis that has a Max; 0: automatic
+	X     string // the name of the x axis
+	Lines []Line
+	Max   float64      // of the y axis; 0: automatic
+	Bands [][2]float64 // shaded periods of the x axis
+	LogY  bool
+	Min   float64 // of a logarithmic y axis that has a Max; 0: automatic
 }
 
 // palette are the colours of the lines: those of Okabe and Ito for colour-blind readers
@@ -58,9 +52,6 @@ func lineStyle(line Line, i int) draw.LineStyle {
 	if line.Thick {
 		style.Width = vg.Points(2.8)
 	}
-	if line.Dashed {
-		style.Dashes = []vg.Length{vg.Points(4), vg.Points(1.5)}
-	}
 	return style
 }
 
@@ -81,41 +72,13 @@ func marked(points plotter.XYs, i int) (some plotter.XYs) {
 // legendWidth is the minimum width of the legend, which is right of all panels.
 const legendWidth = 190
 
-// Write draws the panels below each other. All have lines of the same names.
-func Write(file string, width, height float64, panels ...Panel) error {
-	plots := make([][]*plot.Plot, len(panels))
-	for i, panel := range panels {
-		p, err := panel.plot()
-		if err != nil {
-			return err
-		}
-		plots[i] = []*plot.Plot{p}
-	}
-	legend := newLegend()
-	for i, line := range panels[0].Lines {
-		thumbs := []plot.Thumbnailer{&plotter.Line{LineStyle: lineStyle(line, i)}}
-		if style := marker(i); style.Shape != nil {
-			thumbs = append(thumbs, &plotter.Scatter{GlyphStyle: style})
-		}
-		legend.Add(line.Name, thumbs...)
-	}
-	return save(file, width, height, plots, &legend)
-}
-
-func newLegend() plot.Legend {
-	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.Padding, legend.ThumbnailWidth = true, true, vg.Points(2), vg.Points(26)
-	setFont(&legend.TextStyle, vg.Points(9))
-	return legend
-}
-
 // SVG draws a panel without a legend: a page names the lines in the colors of [Color].
 func SVG(width, height float64, panel Panel) ([]byte, error) {
 	p, err := panel.plot()
 	if err != nil {
 		return nil, err
 	}
-	return render(width, height, [][]*plot.Plot{{p}}, nil)
+	return render(width, height, []*plot.Plot{p}, nil)
 }
 
 // Color returns the color of line i as #rrggbb.
@@ -124,15 +87,8 @@ func Color(i int) string {
 	return fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8)
 }
 
-func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot.Legend) error {
-	picture, err := render(width, height, plots, legend)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, picture, 0o644) //nolint:gosec // documentation
-}
-
-func render(width, height float64, plots [][]*plot.Plot, legend *plot.Legend) ([]byte, error) {
+// render draws plots side by side.
+func render(width, height float64, plots []*plot.Plot, legend *plot.Legend) ([]byte, error) {
 	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
 	dc := draw.New(canvas)
 	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // themed changes it on dark pages
@@ -142,11 +98,9 @@ func render(width, height float64, plots [][]*plot.Plot, legend *plot.Legend) ([
 		legend.Draw(draw.Crop(dc, dc.Max.X-margin, 0, pad, -4*pad))
 		dc = draw.Crop(dc, 0, -margin, 0, 0)
 	}
-	tiles := draw.Tiles{Rows: len(plots), Cols: len(plots[0]), PadX: pad, PadY: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
-	for row, canvases := range plot.Align(plots, tiles, dc) {
-		for column, c := range canvases {
-			plots[row][column].Draw(c) //nolint:gosec // Align returns a canvas for each plot
-		}
+	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
+	for i, c := range plot.Align([][]*plot.Plot{plots}, tiles, dc)[0] {
+		plots[i].Draw(c) //nolint:gosec // Align returns a canvas for each plot
 	}
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
@@ -157,7 +111,7 @@ func render(width, height float64, plots [][]*plot.Plot, legend *plot.Legend) ([
 
 func (panel Panel) plot() (*plot.Plot, error) {
 	p := blank()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = panel.Title, panel.X, panel.Y
+	p.X.Label.Text = panel.X
 	for _, band := range panel.Bands {
 		if err := shade(p, band, panel.Min, panel.Max); err != nil {
 			return nil, err
@@ -191,12 +145,6 @@ func (panel Panel) plot() (*plot.Plot, error) {
 	if panel.Min > 0 {
 		p.Y.Min = panel.Min
 	}
-	if panel.XStep > 0 {
-		p.X.Tick.Marker = every(panel.XStep)
-	}
-	if panel.YStep > 0 {
-		p.Y.Tick.Marker = every(panel.YStep)
-	}
 	return p, nil
 }
 
@@ -209,16 +157,6 @@ func (panel Panel) points(line Line) plotter.XYs {
 		}
 	}
 	return points
-}
-
-// every has a tick at each multiple of the step.
-func every(step float64) plot.Ticker {
-	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
-		for i := math.Ceil(low / step); i*step <= high+step/1e6; i++ {
-			ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step+0, 'g', 4, 64)})
-		}
-		return ticks
-	})
 }
 
 // shade shades a period of the x axis.

@@ -3,7 +3,9 @@ package chart
 import (
 	"image/color"
 	"math"
+	"os"
 	"slices"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -45,11 +47,17 @@ func WriteDots(file string, width, height float64, names []string, panels ...Dot
 		}
 		row[i] = p
 	}
-	legend := newLegend()
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.Padding, legend.ThumbnailWidth = true, true, vg.Points(2), vg.Points(26)
+	setFont(&legend.TextStyle, vg.Points(9))
 	for i, name := range panels[0].Series {
 		legend.Add(name, &plotter.Scatter{GlyphStyle: dotGlyph(i)})
 	}
-	return save(file, width, height, [][]*plot.Plot{row}, &legend)
+	picture, err := render(width, height, row, &legend)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, picture, 0o644) //nolint:gosec // documentation
 }
 
 func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
@@ -81,6 +89,16 @@ func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
 	p.X.Min, p.X.Max = 0, 1.02
 	p.Y.Min, p.Y.Max = -0.7, float64(len(names))-0.3
 	return p, nil
+}
+
+// every has a tick at each multiple of the step.
+func every(step float64) plot.Ticker {
+	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
+		for i := math.Ceil(low / step); i*step <= high+step/1e6; i++ {
+			ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step+0, 'g', 4, 64)})
+		}
+		return ticks
+	})
 }
 
 func (d Dots) points(series, lines int) (points plotter.XYs) {
