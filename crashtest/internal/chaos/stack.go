@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/process"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/tcpproxy"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
-	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/tcpproxy"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 

@@ -6,23 +6,18 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
-
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
+	"sync/atomic"
 )
 
 // Conn is a connection that a Proxy forwards. It is safe for concurrent use.
 type Conn struct {
-	proxy  *Proxy
-	client net.Conn
-	gate   gate            // for both directions
-	mute   gate            // for data from the server
-	ctx    context.Context //nolint:containedctx // It ends with the connection.
-	end    context.CancelFunc
-
-	mu     sync.Mutex
-	server net.Conn // nil until dial has returned
-	closed bool
+	proxy          *Proxy
+	client, server net.Conn
+	gate           gate            // for both directions
+	mute           gate            // for data from the server
+	ctx            context.Context //nolint:containedctx // It ends with the connection.
+	end            context.CancelFunc
+	once           sync.Once // both sides are closed
 }
 
 // Cut closes both sides in an orderly way (FIN), as the end of a process does. Data in transit is lost.
@@ -46,35 +41,18 @@ func (c *Conn) Resume() {
 
 // close closes both sides with this argument of SetLinger.
 func (c *Conn) close(linger int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	c.closed = true
-	c.end()
-	for _, conn := range []net.Conn{c.client, c.server} {
-		if conn == nil {
-			continue
-		}
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(linger)
-		}
-		_ = conn.Close()
-	}
+	c.once.Do(func() {
+		c.end()
+		closeWith(linger, c.client)
+		closeWith(linger, c.server)
+	})
 }
 
-// setServer sets the connection to the server. If the client's side is closed already, it
-// closes the server's and returns false.
-func (c *Conn) setServer(server net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		_ = server.Close()
-		return false
+func closeWith(linger int, conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(linger)
 	}
-	c.server = server
-	return true
+	_ = conn.Close()
 }
 
 // pump forwards one direction until it ends. The other direction may last longer.
@@ -82,7 +60,7 @@ func (c *Conn) pump(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if !c.pass() || to == c.client && !c.mute.pass(c.ctx.Done()) {
+		if !c.pass() || to == c.client && !c.mute.pass(c.ctx) {
 			return
 		}
 		if _, failed := to.Write(buffer[:n]); failed != nil {
@@ -103,49 +81,32 @@ func (c *Conn) pump(to, from net.Conn) {
 }
 
 // pass waits for the delay and for the gates. It returns false if the connection has ended.
-func (c *Conn) pass() bool {
-	if delay := time.Duration(c.proxy.delay.Load()); delay > 0 && sleep.Context(c.ctx, delay) != nil {
-		return false
-	}
-	return c.gate.pass(c.ctx.Done()) && c.proxy.gate.pass(c.ctx.Done())
-}
+func (c *Conn) pass() bool { return c.gate.pass(c.ctx) && c.proxy.pass(c.ctx) }
 
 // gate delays data while it is shut. The zero value is open.
 type gate struct {
-	mu     sync.Mutex
-	opened chan struct{} // closed when the gate opens; nil if it is open
+	opened atomic.Pointer[chan struct{}] // closed when the gate opens; nil if it is open
 }
 
 func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.opened == nil {
-		g.opened = make(chan struct{})
-	}
+	opened := make(chan struct{})
+	g.opened.CompareAndSwap(nil, &opened)
 }
 
 func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.opened != nil {
-		close(g.opened)
-		g.opened = nil
+	if opened := g.opened.Swap(nil); opened != nil {
+		close(*opened)
 	}
 }
 
-// pass waits until the gate is open. It returns false if ended is closed before.
-func (g *gate) pass(ended <-chan struct{}) bool {
-	for {
-		g.mu.Lock()
-		opened := g.opened
-		g.mu.Unlock()
-		if opened == nil {
-			return true
-		}
+// pass waits until the gate is open. It returns false if the context ends before.
+func (g *gate) pass(ctx context.Context) bool {
+	for opened := g.opened.Load(); opened != nil; opened = g.opened.Load() {
 		select {
-		case <-opened:
-		case <-ended:
+		case <-*opened:
+		case <-ctx.Done():
 			return false
 		}
 	}
+	return true
 }

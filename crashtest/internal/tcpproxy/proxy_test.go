@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/tcpproxy"
 )
 
 // wire is a proxy between a client and a server.
