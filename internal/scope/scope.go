@@ -4,7 +4,6 @@
 package scope
 
 import (
-	"hash/maphash"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,14 +20,14 @@ const DefaultMax = 16384
 // reach are protected, one of them is evicted. An evicted *V stays valid memory, but Get returns
 // another one for its key.
 //
-// All methods are safe for concurrent use. Get of a present key, Peek and All take no lock, and
-// new keys rarely wait for each other. A key must be equal to itself (no NaN).
+// All methods are safe for concurrent use. Get of a present key, Peek and All take no lock. New keys wait for each
+// other, but none for a search of more than a few hundred entries. A key must be equal to itself (no NaN).
 type Map[K comparable, V any] struct {
 	// Max is the maximum number of entries. Zero or a negative number means DefaultMax.
 	Max int
 
 	// Keep reports whether an entry must be evicted last, for example an open circuit. It is
-	// called for many entries with a shard locked. It must be quick, must not use the Map, and
+	// called for many entries with the Map locked. It must be quick, must not use the Map, and
 	// must synchronize with the users of the V. nil means that no entry is protected.
 	Keep func(*V) bool
 
@@ -47,17 +46,16 @@ type Map[K comparable, V any] struct {
 	// nil means that V stays the zero value.
 	Init func(K, *V)
 
-	// Evicted is called for each evicted entry, with a shard locked. It must not use the Map. nil
+	// Evicted is called for each evicted entry, with the Map locked. It must not use the Map. nil
 	// means no call.
 	Evicted func(*V)
 
-	once   sync.Once
-	index  sync.Map // K to *entry[K, V]
-	seed   maphash.Seed
-	adding [64]sync.Mutex // by the hash of the key: only one goroutine adds it
+	index sync.Map     // K to *entry[K, V]
+	count atomic.Int64 // number of entries in all shards
+
+	mu     sync.Mutex // guards the fields below
 	shards []shard[K, V]
-	next   atomic.Uint64 // the shard of the next new key (round robin)
-	count  atomic.Int64  // number of entries in all shards
+	next   int // the shard of the next new key (round robin)
 }
 
 type entry[K comparable, V any] struct {
@@ -112,29 +110,30 @@ func (m *Map[K, V]) All(f func(K, *V) bool) {
 // Len returns the number of entries.
 func (m *Map[K, V]) Len() int { return int(m.count.Load()) }
 
-// add creates the entry of a new key. If its shard is full of protected entries, it tries others,
-// one at a time. After that it evicts a protected entry.
+// add creates the entry of a new key. If its shard is full of protected entries, it tries others.
+// After that it evicts a protected entry.
 func (m *Map[K, V]) add(key K) *V {
-	m.once.Do(m.init)
-	adding := &m.adding[maphash.Comparable(m.seed, key)%uint64(len(m.adding))]
-	adding.Lock()
-	defer adding.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock() // also after a panic of Keep
 	if v := m.Peek(key); v != nil {
 		return v // another goroutine has added it
 	}
+	if m.shards == nil {
+		m.makeShards()
+	}
 	key = m.clone(key)
-	shards, own := uint64(len(m.shards)), m.next.Add(1)-1
-	for i := range min(maxShards, shards) {
-		if v := m.shards[(own+i)%shards].add(m, key, false); v != nil {
+	own := m.next
+	m.next = (own + 1) % len(m.shards)
+	for i := range min(maxShards, len(m.shards)) {
+		if v := m.shards[(own+i)%len(m.shards)].add(m, key, false); v != nil {
 			return v
 		}
 	}
-	return m.shards[own%shards].add(m, key, true)
+	return m.shards[own].add(m, key, true)
 }
 
-func (m *Map[K, V]) init() {
+func (m *Map[K, V]) makeShards() {
 	size := m.limit()
-	m.seed = maphash.MakeSeed()
 	shards := max(size/shardSize, 1)
 	m.shards = make([]shard[K, V], shards)
 	for i := range m.shards {
@@ -185,8 +184,8 @@ func (r *Refs) Release() { r.n.Add(-1) }
 func (r *Refs) Held() bool { return r.n.Load() > 0 }
 
 const (
-	// shardSize is the number of entries of a shard, or a few more. It bounds the time for
-	// which a new key holds the lock of a shard.
+	// shardSize is the number of entries of a shard, or a few more. Protected entries that were added together are in
+	// many shards, so a search that is bounded finds others between them.
 	shardSize = 64
 
 	// maxShards is the number of shards in which a new key searches for an entry that may be
@@ -199,7 +198,6 @@ const (
 
 // shard is a ring of entries with the hand of the CLOCK algorithm.
 type shard[K comparable, V any] struct {
-	mu   sync.Mutex
 	size int // maximum of the ring
 	ring []*entry[K, V]
 	hand int
@@ -208,8 +206,6 @@ type shard[K comparable, V any] struct {
 // add stores a new key. If the shard is full, it replaces another entry. It returns nil if all
 // entries are protected, unless evictKept is set.
 func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
-	s.mu.Lock()
-	defer s.mu.Unlock() // also after a panic of Keep
 	i := len(s.ring)
 	if i >= s.size {
 		index, free := s.victim(m)
@@ -244,7 +240,7 @@ func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 // victim returns the index of the entry to evict. free is false if all entries are protected, and
 // the index is negative if all are held. The first round of the hand clears the used marks, so
 // that the second finds each entry that may be evicted; without a used entry there is none. If held
-// entries have made the ring longer, later keys search in the rest of it. The shard is locked and full.
+// entries have made the ring longer, later keys search in the rest of it. The shard is full.
 func (s *shard[K, V]) victim(m *Map[K, V]) (index int, free bool) {
 	index = -1
 	unused := 0 // entries since the last used one: after a round of them, the next finds the same
