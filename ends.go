@@ -66,10 +66,9 @@ func (c *call) class() responseClass {
 
 // endCounts counts the calls by how they ended. It takes no lock.
 type endCounts struct {
-	failing   atomic.Int64                                // the start of the first call that failed since the last success, since the origin; zero means none
-	failed    atomic.Int64                                // the calls that failed since then
-	successes window.Counter                              // and nothing else
-	others    [classes / 2]atomic.Pointer[window.Counter] // each of two classes; nil: there was none
+	failing  atomic.Int64                                // the start of the first call that failed since the last success, since the origin; zero means none
+	failed   atomic.Int64                                // the calls that failed since then
+	counters [classes / 2]atomic.Pointer[window.Counter] // each of two classes; nil: there was none
 }
 
 // responsesWindow is the time that ResponseStatus covers, and recentBuckets the number of the newest
@@ -83,12 +82,8 @@ func (e *endCounts) add(start, at time.Duration, class responseClass) {
 	if class == classNone {
 		return
 	}
-	counter := e.counter(class)
-	if counter == nil {
-		counter = made(&e.others[class/2])
-	}
 	second := uint32(class % 2)
-	counter.Add(at, responsesWindow, 1-second, second)
+	made(&e.counters[class/2]).Add(at, responsesWindow, 1-second, second)
 	switch {
 	case class != classSuccess:
 		e.fail(start)
@@ -105,17 +100,9 @@ func (e *endCounts) fail(start time.Duration) {
 	}
 }
 
-// counter is that of a class, with the one beside it; nil if there was none.
-func (e *endCounts) counter(class responseClass) *window.Counter {
-	if class/2 == classSuccess/2 {
-		return &e.successes
-	}
-	return e.others[class/2].Load()
-}
-
 func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls int) {
 	for pair := range classes / 2 {
-		if c := e.counter(2 * pair); c != nil {
+		if c := e.counters[pair].Load(); c != nil {
 			first, second := c.Newest(at, responsesWindow, buckets)
 			n[2*pair], n[2*pair+1] = int(first), int(second)
 			calls += n[2*pair] + n[2*pair+1]
