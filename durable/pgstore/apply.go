@@ -37,7 +37,7 @@ func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []dri
 func (s *Store) apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	a := newApplication(s.db.is, events)
 	if len(events) == 1 && len(a.fresh) == 1 {
-		err := s.db.transact(ctx, func(t *pgkit.Transaction) error { return t.Commit(ctx, a.insert()) })
+		err := s.db.transact(ctx, func(t *ownTransaction) error { return t.Commit(ctx, a.insert()) })
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func (s *Store) apply(ctx context.Context, events []driver.Event) (results []dri
 			return []driver.Result{result}, err
 		}
 	}
-	err = s.db.transact(ctx, func(t *pgkit.Transaction) error {
+	err = s.db.transact(ctx, func(t *ownTransaction) error {
 		var last []*pgkit.Statement
 		results, last, err = newApplication(s.db.is, events).run(ctx, t) // anew for each try
 		if err != nil {

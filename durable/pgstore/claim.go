@@ -18,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	if err := claim.Validate(); err != nil {
 		return driver.Claimed{}, err
 	}
-	err = s.db.transact(ctx, func(t *pgkit.Transaction) error {
+	err = s.db.transact(ctx, func(t *ownTransaction) error {
 		claim := claim
 		r := claimRound{is: s.db.is, t: t, Round: sqlquery.Round[*row]{Claim: &claim}}
 		rows, err := r.choose(ctx)
@@ -49,7 +49,7 @@ type claimRound struct {
 	sqlquery.Round[*row]
 
 	is *texts
-	t  *pgkit.Transaction
+	t  *ownTransaction
 
 	now     time.Time
 	held    []string

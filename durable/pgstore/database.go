@@ -25,12 +25,12 @@ func (d *database) Read(ctx context.Context, read func(context.Context, sqlquery
 
 // List implements sqlquery.Database. The settings make PostgreSQL use the indexes. There are too many texts to keep them all.
 func (d *database) List(ctx context.Context, read func(context.Context, sqlquery.Session) error) error {
-	return d.transact(ctx, func(t *pgkit.Transaction) error { return read(ctx, session{t.Commit, d.is.schema.Fill}) })
+	return d.transact(ctx, func(t *ownTransaction) error { return read(ctx, session{t.Commit, d.is.schema.Fill}) })
 }
 
 // Write implements sqlquery.Database.
 func (d *database) Write(ctx context.Context, write func(context.Context, sqlquery.Transaction) error) error {
-	return d.transact(ctx, func(t *pgkit.Transaction) error {
+	return d.transact(ctx, func(t *ownTransaction) error {
 		if err := write(ctx, &transaction{session{t.Send, d.is.of}, t, d.is}); err != nil {
 			return err
 		}
@@ -40,12 +40,6 @@ func (d *database) Write(ctx context.Context, write func(context.Context, sqlque
 
 // Key implements sqlquery.Database.
 func (*database) Key(id idempotency.ID) []any { return []any{nameOf(&id)} }
-
-// transact calls work with a transaction that work commits, and again after a deadlock or the
-// like.
-func (d *database) transact(ctx context.Context, work func(t *pgkit.Transaction) error) error {
-	return pgkit.Transact(ctx, d.pool, settings, work)
-}
 
 // send sends one statement by itself.
 func (d *database) send(ctx context.Context, statement *pgkit.Statement) error {
@@ -74,7 +68,7 @@ func (s session) Query(ctx context.Context, text string, args []any, scan func(s
 type transaction struct {
 	session
 
-	t  *pgkit.Transaction
+	t  *ownTransaction
 	is *texts
 }
 

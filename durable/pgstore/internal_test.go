@@ -54,7 +54,7 @@ func TestPlans(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var plan []string
-			err := pgkit.Transact(t.Context(), s.db.pool, settings, func(tx *pgkit.Transaction) error {
+			err := s.db.transact(t.Context(), func(tx *ownTransaction) error {
 				plan = nil
 				// Of a prepared statement it is the plan for all arguments.
 				nulls := "(NULL" + strings.Repeat(", NULL", row.args-1) + ")"
@@ -141,7 +141,7 @@ func TestSettings(t *testing.T) {
 		config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 		pool, err := pgxpool.NewWithConfig(t.Context(), config)
 		require.NoError(t, err)
-		require.NoError(t, pgkit.Transact(t.Context(), pool, settings, func(tx *pgkit.Transaction) error {
+		require.NoError(t, (&database{pool: pool}).transact(t.Context(), func(tx *ownTransaction) error {
 			assert.Equal(t, want+" off read committed", show(tx), session)
 			return tx.Commit(t.Context())
 		}))
@@ -232,7 +232,7 @@ func TestLists_readFewBuffers(t *testing.T) {
 // explain runs a statement as the store does, and returns how many buffers it reads.
 func explain(t *testing.T, s *Store, text string, args []any) (buffers int, plan string) {
 	t.Helper()
-	require.NoError(t, pgkit.Transact(t.Context(), s.db.pool, settings, func(tx *pgkit.Transaction) error {
+	require.NoError(t, s.db.transact(t.Context(), func(tx *ownTransaction) error {
 		explain := "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + text
 		return session{tx.Commit, s.db.is.schema.Fill}.Query(t.Context(), explain, args, func(from sqlquery.Row) error { return from.Scan(&plan) })
 	}))

@@ -32,7 +32,7 @@ type settlement struct {
 
 func (s *Store) settle(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	var b *settlement
-	err := s.db.transact(ctx, func(t *pgkit.Transaction) error {
+	err := s.db.transact(ctx, func(t *ownTransaction) error {
 		b = &settlement{is: s.db.is, events: events} // anew for each try
 		if err := t.Send(ctx, clockInto(&b.now)); err != nil {
 			return err
