@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,53 +116,45 @@ func TestQuotaShared(t *testing.T) {
 			in2026(234 * time.Millisecond)
 			s := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: "openai"}
 			c := client(direct{handler: s, up: row.latency / 2, down: row.latency / 2}, with(Config{MaxWait: row.maxWait}))
-			type outcome struct {
-				begun, served time.Time
-				err           *refusedError
-			}
+			const all = 9000
+			type call struct{ begun, over time.Time }
 			var mu sync.Mutex
-			var outcomes []outcome
+			var served []call
+			var atOnce, waited int
 			var calls sync.WaitGroup
-			for range 9000 {
+			for range all {
 				time.Sleep(5 * time.Millisecond)
 				calls.Go(func() {
-					o := outcome{begun: time.Now()}
+					o := call{begun: time.Now()}
 					ctx, cancel := context.WithDeadline(t.Context(), o.begun.Add(30*time.Second))
 					defer cancel()
-					_, o.err = get(ctx, c, "http://mem.test")
-					o.served = time.Now()
+					_, err := get(ctx, c, "http://mem.test")
+					o.over = time.Now()
 					mu.Lock()
 					defer mu.Unlock()
-					outcomes = append(outcomes, o)
+					switch {
+					case err == nil:
+						assert.LessOrEqual(t, o.over.Sub(o.begun), 30*time.Second)
+						served = append(served, o)
+					case o.over.Equal(o.begun):
+						atOnce++
+						assert.Equal(t, row.reason, err.Reason)
+						// The queue was as long as the call could wait.
+						ready := min(30*time.Second, row.maxWait)
+						assert.InDelta(t, ready.Seconds(), err.NotBefore.Sub(o.begun).Seconds(), ready.Seconds()/10+row.window.Seconds(), "NotBefore")
+					default:
+						waited++
+					}
 				})
 			}
 			calls.Wait()
 			assert.LessOrEqual(t, s.refused, 1, "429s") // the first window
-			var atOnce, waited int
-			served := outcomes[:0:0]
-			for _, o := range outcomes {
-				wait := o.served.Sub(o.begun)
-				switch {
-				case o.err == nil:
-					assert.LessOrEqual(t, wait, 30*time.Second)
-					served = append(served, o)
-				case wait == 0:
-					atOnce++
-					require.Equal(t, row.reason, o.err.Reason)
-					// The queue was as long as the call could wait.
-					ready := min(30*time.Second, row.maxWait)
-					assert.InDelta(t, ready.Seconds(), o.err.NotBefore.Sub(o.begun).Seconds(), ready.Seconds()/10+row.window.Seconds(), "NotBefore")
-				default:
-					waited++
-				}
-			}
 			assert.Positive(t, atOnce)
-			assert.LessOrEqual(t, waited, len(outcomes)/500, "calls rejected after a wait")
-			took := served[len(served)-1].served.Sub(served[0].served).Seconds()
+			assert.LessOrEqual(t, waited, all/500, "calls rejected after a wait")
+			took := served[len(served)-1].over.Sub(served[0].over).Seconds()
 			assert.GreaterOrEqual(t, float64(len(served)), 0.98*took*100, "calls served at 100 a second")
-			slices.SortStableFunc(served, func(a, b outcome) int { return a.served.Compare(b.served) })
 			for i := range served[1:] {
-				if served[i].served.Before(served[i+1].served) {
+				if served[i].over.Before(served[i+1].over) {
 					require.False(t, served[i].begun.After(served[i+1].begun), "first come, first served")
 				}
 			}
@@ -196,9 +187,9 @@ func newQuotaScript(t *testing.T, l *Limiter, script http.Handler) *quotaScript 
 }
 
 // get makes a call and returns its duration.
-func (s *quotaScript) get(t *testing.T, path string, header ...string) (took time.Duration, refused *refusedError) {
+func (s *quotaScript) get(t *testing.T, path string) (took time.Duration, refused *refusedError) {
 	begun := time.Now()
-	_, refused = get(t.Context(), s.client, s.URL+path, header...)
+	_, refused = get(t.Context(), s.client, s.URL+path)
 	return time.Since(begun), refused
 }
 
@@ -592,13 +583,7 @@ func TestQuota_serverThatBecomesSlow(t *testing.T) {
 		})
 		c := client(direct{handler: handler, up: time.Millisecond, down: time.Millisecond}, with(Config{MaxWait: time.Hour}))
 		stop := time.Now().Add(5 * time.Minute)
-		for range 200 {
-			go func() {
-				for time.Now().Before(stop) {
-					_, _ = get(t.Context(), c, "http://mem.test")
-				}
-			}()
-		}
+		keepBusy(t, c, 200, stop)
 		time.Sleep(30 * time.Second)
 		work.Store(int64(1500 * time.Millisecond))
 		time.Sleep(90 * time.Second)
@@ -619,43 +604,33 @@ func TestQuota_rejectsQueuedCalls(t *testing.T) {
 		_, _ = s.get(t, "/")
 		s.bucket(t)
 		begun := time.Now()
-		results := make(chan string, 10)
 		nearest5 := func(d time.Duration) int { return int(d.Round(5 * time.Second).Seconds()) }
-		wait := func(name string, patience, maxClosed time.Duration) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			c := client(s.client.Transport.(*paced).base, s.limiter)
-			c.Transport.(*paced).maxClosed = maxClosed
-			_, err := get(ctx, c, s.URL)
-			switch {
-			case err == nil:
-				results <- fmt.Sprintf("%s: sent after %d", name, nearest5(time.Since(begun)))
-			default:
-				results <- fmt.Sprintf("%s: %s after %d, not before %d", name, [...]string{"too long", "past deadline"}[err.Reason], nearest5(time.Since(begun)), nearest5(err.NotBefore.Sub(begun)))
-			}
-		}
 		var calls sync.WaitGroup
-		calls.Go(func() { wait("scout", time.Hour, time.Hour) })
-		synctest.Wait()
-		calls.Go(func() { wait("deadline", 30*time.Second, time.Hour) })
-		synctest.Wait()
-		calls.Go(func() { wait("MaxRetryAfter", time.Hour, 25*time.Second) })
-		synctest.Wait()
-		calls.Go(func() { wait("patient", time.Hour, time.Hour) })
-		synctest.Wait()
-		calls.Wait()
-		close(results)
-		var got []string
-		for r := range results {
-			got = append(got, r)
+		for _, row := range []struct {
+			patience, maxClosed time.Duration
+			want                string
+		}{
+			{time.Hour, time.Hour, "sent after 10"},
+			{30 * time.Second, time.Hour, "past deadline after 10, not before 50"},
+			{time.Hour, 25 * time.Second, "too long after 10, not before 50"},
+			{time.Hour, time.Hour, "sent after 50"},
+		} {
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), row.patience)
+				defer cancel()
+				c := client(s.client.Transport.(*paced).base, s.limiter)
+				c.Transport.(*paced).maxClosed = row.maxClosed
+				_, err := get(ctx, c, s.URL)
+				got := fmt.Sprintf("sent after %d", nearest5(time.Since(begun)))
+				if err != nil {
+					reason := [...]string{"too long", "past deadline"}[err.Reason]
+					got = fmt.Sprintf("%s after %d, not before %d", reason, nearest5(time.Since(begun)), nearest5(err.NotBefore.Sub(begun)))
+				}
+				assert.Equal(t, row.want, got)
+			})
+			synctest.Wait() // in this order
 		}
-		slices.Sort(got)
-		assert.Equal(t, []string{
-			"MaxRetryAfter: " + "too long" + " after 10, not before 50",
-			"deadline: " + "past deadline" + " after 10, not before 50",
-			"patient: sent after 50",
-			"scout: sent after 10",
-		}, got)
+		calls.Wait()
 	})
 }
 

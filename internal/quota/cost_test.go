@@ -49,6 +49,19 @@ func (q *tokens) admit(cost int64) (*Permit, time.Duration) {
 	return &p, 0
 }
 
+// do makes a request, and its response.
+func (q *tokens) do(cost int64, status, remaining int) {
+	q.t.Helper()
+	q.requireSent(cost).Done(q.response(status, remaining), time.Now())
+}
+
+func (q *tokens) requireSent(cost int64) *Permit {
+	q.t.Helper()
+	p, _ := q.admit(cost)
+	require.NotNil(q.t, p)
+	return p
+}
+
 func (q *tokens) requireLeft(want int64) {
 	q.t.Helper()
 	q.set.limiter.Each(time.Now(), func(s Status) { require.Equal(q.t, want, s.Remaining) })
@@ -65,20 +78,16 @@ func TestQuota_cost(t *testing.T) {
 		{"in flight: taken", func(q *tokens) { q.admit(400); q.admit(300) }, 300},
 		{"an unknown cost takes nothing", func(q *tokens) { q.admit(0) }, 1000},
 		{"not enough: until the reset", func(q *tokens) {
-			p, _ := q.admit(700)
-			p.Done(q.response(ok, 300), time.Now())
+			q.do(700, ok, 300)
 			_, wait := q.admit(400)
 			require.Equal(q.t, time.Until(q.reset), wait)
 		}, 300},
 		{"not enough for a large request: a small one is sent", func(q *tokens) {
-			p, _ := q.admit(700)
-			p.Done(q.response(ok, 300), time.Now())
-			p, _ = q.admit(300)
-			require.NotNil(q.t, p)
+			q.do(700, ok, 300)
+			q.requireSent(300)
 		}, 0},
 		{"above the limit: sent when the quota is full", func(q *tokens) {
-			p, _ := q.admit(5000)
-			require.NotNil(q.t, p)
+			q.requireSent(5000)
 			_, wait := q.admit(1)
 			require.Zero(q.t, wait, "those in flight may take less")
 		}, 0},
@@ -93,8 +102,7 @@ func TestQuota_cost(t *testing.T) {
 		{"canceled: no share is learned from it", func(q *tokens) {
 			p, _ := q.admit(200)
 			p.Cancel(time.Now())
-			p, _ = q.admit(200)
-			p.Done(q.response(ok, 800), time.Now())
+			q.do(200, ok, 800)
 			q.admit(400)
 		}, 400},
 		{"canceled, and another one is in flight: no share is learned from it", func(q *tokens) {
@@ -106,8 +114,7 @@ func TestQuota_cost(t *testing.T) {
 		}, 400},
 		{"rejected when a later response has shown what remains: not returned again", func(q *tokens) {
 			rejected, _ := q.admit(400)
-			p, _ := q.admit(100)
-			p.Done(q.response(ok, 500), time.Now())
+			q.do(100, ok, 500)
 			rejected.Done(q.response(throttled, -1), time.Now())
 		}, 500},
 		{"rejected after the reset: not returned to the new window", func(q *tokens) {
@@ -123,43 +130,34 @@ func TestQuota_cost(t *testing.T) {
 		}, 100},
 		{"not sent: returned", func(q *tokens) { p, _ := q.admit(400); p.Done(&Response{NotSent: true}, time.Now()) }, 1000},
 		{"lost: taken", func(q *tokens) { p, _ := q.admit(400); p.Done(&Response{}, time.Now()) }, 600},
-		{"rejected without a count: returned", func(q *tokens) { p, _ := q.admit(400); p.Done(q.response(throttled, -1), time.Now()) }, 1000},
+		{"rejected without a count: returned", func(q *tokens) { q.do(400, throttled, -1) }, 1000},
 		{"rejected because of its cost: smaller ones are sent", func(q *tokens) {
-			p, _ := q.admit(400)
-			p.Done(q.response(throttled, 90), time.Now())
-			p, _ = q.admit(90)
-			require.NotNil(q.t, p)
+			q.do(400, throttled, 90)
+			q.requireSent(90)
 		}, 0},
 		{"rejected although it seemed enough: nothing is left", func(q *tokens) {
-			p, _ := q.admit(50)
-			p.Done(q.response(throttled, 90), time.Now())
+			q.do(50, throttled, 90)
 		}, 0},
 		{"a share is learned", func(q *tokens) {
-			p, _ := q.admit(400)
-			p.Done(q.response(ok, 960), time.Now()) // a tenth
+			q.do(400, ok, 960) // a tenth
 			q.admit(400)
 		}, 920},
 		{"a share of two at most, because others may use the quota", func(q *tokens) {
-			p, _ := q.admit(100)
-			p.Done(q.response(ok, 500), time.Now())
+			q.do(100, ok, 500)
 			q.admit(100)
 		}, 300},
 		{"the reset: a new window owes nothing", func(q *tokens) {
-			p, _ := q.admit(400)
-			p.Done(q.response(ok, 600), time.Now())
+			q.do(400, ok, 600)
 			q.admit(500)
 			time.Sleep(time.Minute)
 			q.admit(500)
-			p, _ = q.admit(500)
-			require.NotNil(q.t, p)
+			q.requireSent(500)
 		}, 0},
 		{"the reset: the share is learned from the new window", func(q *tokens) {
-			p, _ := q.admit(400)
-			p.Done(q.response(ok, 600), time.Now())
+			q.do(400, ok, 600)
 			time.Sleep(time.Minute)
 			q.reset = q.reset.Add(time.Minute)
-			p, _ = q.admit(200)
-			p.Done(q.response(ok, 800), time.Now())
+			q.do(200, ok, 800)
 			q.admit(300)
 		}, 500},
 	} {

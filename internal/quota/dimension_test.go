@@ -22,13 +22,7 @@ func TestQuotaLimitChanges(t *testing.T) {
 		l := with(Config{MaxWait: time.Hour})
 		c := client(direct{handler: server}, l)
 		stop := time.Now().Add(3 * time.Minute)
-		for range 20 {
-			go func() {
-				for time.Now().Before(stop) {
-					_, _ = get(t.Context(), c, "http://mem.test")
-				}
-			}()
-		}
+		keepBusy(t, c, 20, stop)
 		for _, limit := range []int{50, 10, 200} {
 			server.mu.Lock()
 			server.limit = limit
@@ -68,13 +62,7 @@ func TestQuota_shownInRejectionsOnly(t *testing.T) {
 			s := &quotaServer{kind: row.kind, limit: 100, window: row.window, dialect: "github", curt: true}
 			c := client(direct{handler: s, up: 5 * time.Millisecond, down: 5 * time.Millisecond}, with(Config{MaxWait: time.Hour}))
 			stop := time.Now().Add(5 * time.Minute)
-			for range 20 {
-				go func() {
-					for time.Now().Before(stop) {
-						_, _ = get(t.Context(), c, "http://mem.test")
-					}
-				}()
-			}
+			keepBusy(t, c, 20, stop)
 			time.Sleep(30 * time.Second)
 			s.measure()
 			time.Sleep(time.Until(stop))

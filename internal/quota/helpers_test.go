@@ -48,8 +48,8 @@ type paced struct {
 }
 
 func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
-	r := requestOf(p.Limiter, req)
-	r.MaxBlock = p.maxClosed
+	r := Request{Method: req.Method, Path: req.URL.Path, MaxBlock: p.maxClosed}
+	r.Deadline, _ = req.Context().Deadline()
 	set, permit := p.Set(req.URL.Host), Permit{}
 	active := set.Active()
 	if active {
@@ -74,16 +74,6 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 		p.unknown.Add(-1)
 	}
 	return resp, err
-}
-
-// requestOf is the request as the Limiter sees it.
-func requestOf(l *Limiter, req *http.Request) Request {
-	r := Request{Method: req.Method, Path: req.URL.Path}
-	r.Deadline, _ = req.Context().Deadline()
-	if secret := req.Header.Get("Authorization"); secret != "" {
-		r.Credential = l.Hash(secret)
-	}
-	return r
 }
 
 // answerOf is a response as the Limiter sees it.
@@ -112,13 +102,10 @@ func client(base http.RoundTripper, l *Limiter) *http.Client {
 }
 
 // get makes a request and reads its response.
-func get(ctx context.Context, client *http.Client, url string, header ...string) (status int, refused *refusedError) {
+func get(ctx context.Context, client *http.Client, url string) (status int, refused *refusedError) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		panic(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -130,6 +117,17 @@ func get(ctx context.Context, client *http.Client, url string, header ...string)
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode, nil
+}
+
+// keepBusy makes requests one after the other, by so many workers, until a time.
+func keepBusy(t *testing.T, c *http.Client, workers int, until time.Time) {
+	for range workers {
+		go func() {
+			for time.Now().Before(until) {
+				_, _ = get(t.Context(), c, "http://mem.test")
+			}
+		}()
+	}
 }
 
 // notRefused is of a request that was sent, and failed.

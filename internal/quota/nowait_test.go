@@ -93,33 +93,19 @@ func TestProbe(t *testing.T) {
 		name  string
 		calls []call
 	}{
-		{"the probe is served: the server was wrong", []call{
-			{"/", ok, none}, {"/", 0, nil}, {"/", ok, none}, {"/", ok, nil}, {"/", ok, nil},
-		}},
-		{"the probe is rejected: it was right", []call{
-			{"/", ok, none}, {"/", 0, nil}, {"/", limited, none}, {"/", 0, nil}, {"/", 0, nil},
-		}},
-		{"a rejection has shown it: no probe of that route", []call{
-			{"/", limited, none}, {"/", 0, nil}, {"/", 0, nil}, {"/", 0, nil},
-		}},
+		{"the probe is served: the server was wrong", []call{{"/", ok, none}, {"/", 0, nil}, {"/", ok, none}, {"/", ok, nil}, {"/", ok, nil}}},
+		{"the probe is rejected: it was right", []call{{"/", ok, none}, {"/", 0, nil}, {"/", limited, none}, {"/", 0, nil}, {"/", 0, nil}}},
+		{"a rejection has shown it: no probe of that route", []call{{"/", limited, none}, {"/", 0, nil}, {"/", 0, nil}, {"/", 0, nil}}},
 		{"another route is served: it has a quota of its own", []call{
 			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", limited, none}, {"/", 0, nil}, {"/other", ok, nil},
 		}},
-		{"another route is rejected too: one probe a window", []call{
-			{"/", limited, none}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", 0, nil},
-		}},
-		{"the reset is near: what is served then proves nothing", []call{
-			{"/", limited, quotaHeader(10, 0, 1)}, {"/other", 0, nil}, {"/", 0, nil},
-		}},
+		{"another route is rejected too: one probe a window", []call{{"/", limited, none}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", 0, nil}}},
+		{"the reset is near: what is served then proves nothing", []call{{"/", limited, quotaHeader(10, 0, 1)}, {"/other", 0, nil}, {"/", 0, nil}}},
 		{"a global rejection: no test, and it holds a route of its own too", []call{
 			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", limited, global}, {"/other", 0, nil}, {"/third", 0, nil},
 		}},
-		{"another ID is served: the wait is over", []call{
-			{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", ok, nil},
-		}},
-		{"another ID is rejected too: one probe a window", []call{
-			{"/v/1", limited, none}, {"/v/2", limited, none}, {"/v/3", 0, nil}, {"/v/1", 0, nil},
-		}},
+		{"another ID is served: the wait is over", []call{{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", ok, nil}}},
+		{"another ID is rejected too: one probe a window", []call{{"/v/1", limited, none}, {"/v/2", limited, none}, {"/v/3", 0, nil}, {"/v/1", 0, nil}}},
 		{"another ID was served: from then on eight rejections in a row hold the rest", slices.Concat(
 			[]call{{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", limited, none}, {"/v/1", ok, nil}},
 			slices.Repeat([]call{{"/v/1", limited, none}}, 8), []call{{"/v/1", 0, nil}},
