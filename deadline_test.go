@@ -86,11 +86,8 @@ func TestDeadlineIsSent(t *testing.T) {
 		{name: "the least", attempt: -1, call: ms, deadline: "2000-01-01T00:00:00.001Z", timeout: "1"},
 		{name: "off", config: resilienthttp.DeadlineHeader{Disabled: true}, call: time.Second},
 		{name: "another header", config: resilienthttp.DeadlineHeader{Name: "x-deadline"}, call: time.Second, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
-		{
-			name: "a stale one is replaced", call: time.Second,
-			header:   http.Header{deadlineField: {"1999-12-31T00:00:00Z", "more"}, timeoutField: {"99999"}},
-			deadline: "2000-01-01T00:00:01.000Z", timeout: "1000",
-		},
+		{name: "a stale one is replaced", call: time.Second, header: http.Header{deadlineField: {"1999-12-31T00:00:00Z", "more"}, timeoutField: {"99999"}},
+			deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
 		{name: "a huge one", attempt: -1, call: math.MaxInt64, deadline: "2292-04-10T23:47:16.854Z", timeout: "9223372036854"},
 	} {
 		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
@@ -211,94 +208,73 @@ func (o oddContext) Deadline() (time.Time, bool) { return o.at, true }
 
 // §4.19: the context of a handler.
 func TestDeadlineIsReceived(t *testing.T) {
-	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(deadlineForm) }
+	in := func(d time.Duration) string { // of the start of a bubble
+		return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(d).Format(deadlineForm)
+	}
 	const none = time.Duration(-1)
+	type handler = resilienthttp.DeadlineHandler
 	for _, row := range []struct {
 		name   string
-		config resilienthttp.DeadlineHandler
-		header func() http.Header
+		config handler
+		header http.Header
 		left   time.Duration // none: no deadline; 0: 504
 	}{
-		{"nothing", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{} }, none},
-		{"absolute", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(3 * time.Second)}} }, 3 * time.Second},
-		{"absolute, another zone", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T05:30:03.5+05:30"}} }, 3500 * time.Millisecond},
-		{"relative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, 1500 * time.Millisecond},
-		{"relative, blanks", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {" 1500\t"}} }, 1500 * time.Millisecond},
-		{"the sender's clock is ahead", resilienthttp.DeadlineHandler{}, func() http.Header {
-			return http.Header{deadlineField: {in(time.Hour)}, timeoutField: {"1500"}}
-		}, 1500 * time.Millisecond},
-		{"the sender's clock is behind", resilienthttp.DeadlineHandler{}, func() http.Header {
-			return http.Header{deadlineField: {in(-time.Hour)}, timeoutField: {"1500"}}
-		}, 1500 * time.Millisecond},
-		{"relative malformed, absolute counts", resilienthttp.DeadlineHandler{}, func() http.Header {
-			return http.Header{deadlineField: {in(3 * time.Second)}, timeoutField: {"soon"}}
-		}, 3 * time.Second},
-		{"expired, absolute", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(-time.Millisecond)}} }, 0},
-		{"expired, this instant", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(0)}} }, 0},
-		{"expired, in the year 0", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"0000-01-01T00:00:00Z"}} }, 0},
-		{"expired, relative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"0"}} }, 0},
-		{"negative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-5"}} }, 0},
-		{"more negative than that", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-" + strings.Repeat("9", 40)}} }, 0},
-		{"Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Second},
-		{"Max, absolute", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {in(time.Hour)}} }, time.Second},
-		{"less than Max", resilienthttp.DeadlineHandler{Max: time.Minute}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
-		{"Max without a deadline: none", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{} }, none},
-		{"Max does not extend a passed deadline", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
-		{"negative Max is none", resilienthttp.DeadlineHandler{Max: -1}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Minute},
-		{"huge", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, 9223372036854 * time.Millisecond},
-		{"beyond an int64, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {strings.Repeat("9", 40)}} }, time.Second},
-		{"the year 9999, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {"9999-12-31T23:59:59Z"}} }, time.Second},
-		{"the first line counts", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1000", "2000"}} }, time.Second},
-		{"another header", resilienthttp.DeadlineHandler{Header: "x-deadline"}, func() http.Header {
-			return http.Header{"X-Deadline": {in(time.Second)}, deadlineField: {in(time.Hour)}}
-		}, time.Second},
-		{"a header that cannot be one", resilienthttp.DeadlineHandler{Header: "no way"}, func() http.Header { return http.Header{deadlineField: {in(-time.Hour)}} }, none},
-		{"malformed, a word", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"soon"}, deadlineField: {"later"}} }, none},
-		{"malformed, empty", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {""}, deadlineField: {""}} }, none},
-		{"malformed, no lines", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {}, deadlineField: nil} }, none},
-		{"malformed, a fraction", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1.5"}} }, none},
-		{"malformed, a sign", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"+5"}} }, none},
-		{"malformed, no zone", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03"}} }, none},
-		{"Envoy's field, by name", resilienthttp.DeadlineHandler{Relative: []string{"x-envoy-expected-rq-timeout-ms"}}, func() http.Header {
-			return http.Header{"X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}
-		}, 1500 * time.Millisecond},
-		{"gRPC's field, by name", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}}, func() http.Header {
-			return http.Header{"Grpc-Timeout": {"1500m"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}
-		}, 1500 * time.Millisecond},
-		{"a field without its name: ignored", resilienthttp.DeadlineHandler{}, func() http.Header {
-			return http.Header{"Grpc-Timeout": {"1S"}, "X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}}
-		}, none},
-		{"of several the shortest counts", resilienthttp.DeadlineHandler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout", "x-left"}}, func() http.Header {
-			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1500m"}, "X-Left": {"2000"}}
-		}, 1500 * time.Millisecond},
-		{"of several one has passed", resilienthttp.DeadlineHandler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout"}}, func() http.Header {
-			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"0n"}}
-		}, 0},
-		{"of several one is malformed: ignored", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout", "X-Request-Timeout-Ms"}}, func() http.Header {
-			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1s"}}
-		}, 3 * time.Second},
-		{"all malformed, absolute counts", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}}, func() http.Header {
-			return http.Header{timeoutField: {"10"}, "Grpc-Timeout": {"123456789S"}, deadlineField: {in(3 * time.Second)}}
-		}, 3 * time.Second},
-		{"gRPC's field, with Max", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}, Max: time.Minute}, func() http.Header {
-			return http.Header{"Grpc-Timeout": {"99999999H"}}
-		}, time.Minute},
-		{"an empty list: none", resilienthttp.DeadlineHandler{Relative: []string{}}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, none},
-		{"a name that cannot be one: ignored", resilienthttp.DeadlineHandler{Relative: []string{"no way", ""}}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, none},
+		{"nothing", handler{}, http.Header{}, none},
+		{"absolute", handler{}, http.Header{deadlineField: {in(3 * time.Second)}}, 3 * time.Second},
+		{"absolute, another zone", handler{}, http.Header{deadlineField: {"2000-01-01T05:30:03.5+05:30"}}, 3500 * time.Millisecond},
+		{"relative", handler{}, http.Header{timeoutField: {"1500"}}, 1500 * time.Millisecond},
+		{"relative, blanks", handler{}, http.Header{timeoutField: {" 1500\t"}}, 1500 * time.Millisecond},
+		{"the sender's clock is ahead", handler{}, http.Header{deadlineField: {in(time.Hour)}, timeoutField: {"1500"}}, 1500 * time.Millisecond},
+		{"the sender's clock is behind", handler{}, http.Header{deadlineField: {in(-time.Hour)}, timeoutField: {"1500"}}, 1500 * time.Millisecond},
+		{"relative malformed, absolute counts", handler{}, http.Header{deadlineField: {in(3 * time.Second)}, timeoutField: {"soon"}}, 3 * time.Second},
+		{"expired, absolute", handler{}, http.Header{deadlineField: {in(-time.Millisecond)}}, 0},
+		{"expired, this instant", handler{}, http.Header{deadlineField: {in(0)}}, 0},
+		{"expired, in the year 0", handler{}, http.Header{deadlineField: {"0000-01-01T00:00:00Z"}}, 0},
+		{"expired, relative", handler{}, http.Header{timeoutField: {"0"}}, 0},
+		{"negative", handler{}, http.Header{timeoutField: {"-5"}}, 0},
+		{"more negative than that", handler{}, http.Header{timeoutField: {"-" + strings.Repeat("9", 40)}}, 0},
+		{"Max", handler{Max: time.Second}, http.Header{timeoutField: {"60000"}}, time.Second},
+		{"Max, absolute", handler{Max: time.Second}, http.Header{deadlineField: {in(time.Hour)}}, time.Second},
+		{"less than Max", handler{Max: time.Minute}, http.Header{timeoutField: {"500"}}, 500 * time.Millisecond},
+		{"Max without a deadline: none", handler{Max: time.Second}, http.Header{}, none},
+		{"Max does not extend a passed deadline", handler{Max: time.Second}, http.Header{timeoutField: {"-1"}}, 0},
+		{"negative Max is none", handler{Max: -1}, http.Header{timeoutField: {"60000"}}, time.Minute},
+		{"huge", handler{}, http.Header{timeoutField: {"9223372036854775807"}}, 9223372036854 * time.Millisecond},
+		{"beyond an int64, with Max", handler{Max: time.Second}, http.Header{timeoutField: {strings.Repeat("9", 40)}}, time.Second},
+		{"the year 9999, with Max", handler{Max: time.Second}, http.Header{deadlineField: {"9999-12-31T23:59:59Z"}}, time.Second},
+		{"the first line counts", handler{}, http.Header{timeoutField: {"1000", "2000"}}, time.Second},
+		{"another header", handler{Header: "x-deadline"}, http.Header{"X-Deadline": {in(time.Second)}, deadlineField: {in(time.Hour)}}, time.Second},
+		{"a header that cannot be one", handler{Header: "no way"}, http.Header{deadlineField: {in(-time.Hour)}}, none},
+		{"malformed, a word", handler{}, http.Header{timeoutField: {"soon"}, deadlineField: {"later"}}, none},
+		{"malformed, empty", handler{}, http.Header{timeoutField: {""}, deadlineField: {""}}, none},
+		{"malformed, no lines", handler{}, http.Header{timeoutField: {}, deadlineField: nil}, none},
+		{"malformed, a fraction", handler{}, http.Header{timeoutField: {"1.5"}}, none},
+		{"malformed, a sign", handler{}, http.Header{timeoutField: {"+5"}}, none},
+		{"malformed, no zone", handler{}, http.Header{deadlineField: {"2000-01-01T00:00:03"}}, none},
+		{"Envoy's field, by name", handler{Relative: []string{"x-envoy-expected-rq-timeout-ms"}}, http.Header{"X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}, 1500 * time.Millisecond},
+		{"gRPC's field, by name", handler{Relative: []string{"grpc-timeout"}}, http.Header{"Grpc-Timeout": {"1500m"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}, 1500 * time.Millisecond},
+		{"a field without its name: ignored", handler{}, http.Header{"Grpc-Timeout": {"1S"}, "X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}}, none},
+		{"of several the shortest counts", handler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout", "x-left"}}, http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1500m"}, "X-Left": {"2000"}}, 1500 * time.Millisecond},
+		{"of several one has passed", handler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout"}}, http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"0n"}}, 0},
+		{"of several one is malformed: ignored", handler{Relative: []string{"grpc-timeout", "X-Request-Timeout-Ms"}}, http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1s"}}, 3 * time.Second},
+		{"all malformed, absolute counts", handler{Relative: []string{"grpc-timeout"}}, http.Header{timeoutField: {"10"}, "Grpc-Timeout": {"123456789S"}, deadlineField: {in(3 * time.Second)}}, 3 * time.Second},
+		{"gRPC's field, with Max", handler{Relative: []string{"grpc-timeout"}, Max: time.Minute}, http.Header{"Grpc-Timeout": {"99999999H"}}, time.Minute},
+		{"an empty list: none", handler{Relative: []string{}}, http.Header{timeoutField: {"1500"}}, none},
+		{"a name that cannot be one: ignored", handler{Relative: []string{"no way", ""}}, http.Header{timeoutField: {"1500"}}, none},
 	} {
 		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
 			served, left := false, none
-			handler := row.config
-			handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			tested := row.config
+			tested.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				served = true
 				if deadline, ok := r.Context().Deadline(); ok {
 					left = time.Until(deadline)
 				}
 			})
 			req := httptest.NewRequest(http.MethodGet, "/", nil)
-			req.Header = row.header()
+			req.Header = row.header
 			recorder := httptest.NewRecorder()
-			handler.ServeHTTP(recorder, req)
+			tested.ServeHTTP(recorder, req)
 			if row.left == 0 {
 				require.False(t, served, "before any work")
 				require.Equal(t, http.StatusGatewayTimeout, recorder.Code)

@@ -39,143 +39,99 @@ const secret = "s3cr3t"
 // the cause. A timeout is a timeout for each usual check.
 func TestErrorsAreFound(t *testing.T) {
 	cause := errors.New("the cause")
-	timeout := func(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
-		return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
+	type derive = func(context.Context) (context.Context, context.CancelFunc)
+	timeout := func(d time.Duration, cause error) derive {
+		return func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, d, cause)
+		}
 	}
+	canceled := func(ctx context.Context, after time.Duration, cause error) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		if after == 0 {
+			cancel(cause)
+		}
+		timer := time.AfterFunc(after, func() { cancel(cause) })
+		return ctx, func() { timer.Stop(); cancel(nil) }
+	}
+	inFlight := func(cause error) derive {
+		return func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return canceled(ctx, time.Second, cause)
+		}
+	}
+	dial := func(err error) step { return failing(&net.OpError{Op: "dial", Net: "tcp", Err: err}) }
+	limited := func(l *resilienthttp.RateLimit) func(*resilienthttp.Transport, *http.Client) {
+		return func(tr *resilienthttp.Transport, _ *http.Client) { tr.RateLimit = l }
+	}
+	deadline := []error{resilienthttp.ErrDeadline, context.DeadlineExceeded}
 	tests := []struct {
 		name    string
 		step    step
 		setup   func(*resilienthttp.Transport, *http.Client)
-		ctx     func(context.Context) (context.Context, context.CancelFunc)
+		ctx     derive
 		calls   int // 0: 1; the last one counts
 		is      []error
 		isNot   []error
 		timeout bool
-		reason  error
+		reason  error // it is this too
 		getBody error // of GetBody
 	}{
 		{
-			name: "attempt timeout", step: hanging, timeout: true,
-			setup:  func(tr *resilienthttp.Transport, _ *http.Client) { tr.Policy.AttemptTimeout = time.Second },
-			is:     []error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrBudgetExhausted, context.DeadlineExceeded},
-			isNot:  []error{context.Canceled, resilienthttp.ErrDeadline},
-			reason: resilienthttp.ErrAttemptTimeout,
+			name: "attempt timeout", step: hanging, timeout: true, reason: resilienthttp.ErrAttemptTimeout,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Policy.AttemptTimeout = time.Second },
+			is:    []error{resilienthttp.ErrBudgetExhausted, context.DeadlineExceeded}, isNot: []error{context.Canceled, resilienthttp.ErrDeadline},
 		},
 		{
-			name: "attempt timeout of the only attempt", step: hanging, timeout: true,
+			name: "attempt timeout of the only attempt", step: hanging, timeout: true, reason: resilienthttp.ErrAttemptTimeout,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
-				tr.Policy.AttemptTimeout, tr.Policy.MaxAttempts = time.Second, -1
+				tr.Policy = resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: -1}
 			},
-			is:     []error{resilienthttp.ErrAttemptTimeout, context.DeadlineExceeded},
-			reason: resilienthttp.ErrAttemptTimeout,
+			is: []error{context.DeadlineExceeded},
 		},
 		{
-			name: "context deadline in flight", step: hanging, timeout: true,
-			ctx:    timeout(5 * time.Second),
-			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
-			isNot:  []error{context.Canceled, resilienthttp.ErrAttemptTimeout},
-			reason: resilienthttp.ErrDeadline,
+			name: "context deadline in flight", step: hanging, timeout: true, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
+			is: deadline, isNot: []error{context.Canceled, resilienthttp.ErrAttemptTimeout},
 		},
+		{name: "context deadline with a cause", step: hanging, timeout: true, ctx: timeout(5*time.Second, cause), is: deadline, reason: resilienthttp.ErrDeadline},
+		{name: "context deadline before", step: hanging, timeout: true, ctx: timeout(-time.Second, nil), is: deadline, reason: resilienthttp.ErrDeadline},
 		{
-			name: "context deadline with a cause", step: hanging, timeout: true,
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeoutCause(ctx, 5*time.Second, cause)
-			},
-			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
-			reason: resilienthttp.ErrDeadline,
-		},
-		{
-			name: "context deadline before", step: hanging, timeout: true,
-			ctx:    timeout(-time.Second),
-			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
-			reason: resilienthttp.ErrDeadline,
-		},
-		{
-			name: "context deadline, before the wait", step: failing(cause), timeout: true,
+			name: "context deadline, before the wait", step: failing(cause), timeout: true, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
 				tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
 			},
-			ctx:    timeout(5 * time.Second),
-			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded, cause},
-			reason: resilienthttp.ErrDeadline,
+			is: append(deadline, cause),
 		},
 		{
-			name: "context deadline, before a turn", step: status(200), timeout: true, calls: 2,
-			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
-				tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
-			},
-			ctx:    timeout(5 * time.Second),
-			is:     []error{resilienthttp.ErrDeadline, resilienthttp.ErrRateLimited, context.DeadlineExceeded},
-			reason: resilienthttp.ErrDeadline,
+			name: "context deadline, before a turn", step: status(200), timeout: true, calls: 2, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
+			setup: limited(&resilienthttp.RateLimit{Limit: 0.1, Burst: 1}), is: append(deadline, resilienthttp.ErrRateLimited),
 		},
 		{
-			name: "the margin leaves no time", step: status(200), timeout: true,
-			setup:  func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute },
-			ctx:    timeout(5 * time.Second),
-			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
-			reason: resilienthttp.ErrDeadline,
+			name: "the margin leaves no time", step: status(200), timeout: true, ctx: timeout(5*time.Second, nil), is: deadline, reason: resilienthttp.ErrDeadline,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute },
 		},
 		{
-			name: "canceled in flight", step: hanging,
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				ctx, cancel := context.WithCancel(ctx)
-				time.AfterFunc(time.Second, cancel)
-				return ctx, cancel
-			},
-			is:    []error{context.Canceled},
-			isNot: []error{context.DeadlineExceeded, resilienthttp.ErrDeadline},
+			name: "canceled in flight", step: hanging, ctx: inFlight(nil),
+			is: []error{context.Canceled}, isNot: []error{context.DeadlineExceeded, resilienthttp.ErrDeadline},
 		},
+		{name: "canceled in flight with a cause", step: hanging, ctx: inFlight(cause), is: []error{context.Canceled}},
+		{name: "canceled before, with a cause", step: hanging, is: []error{context.Canceled, cause}, ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return canceled(ctx, 0, cause)
+		}},
+		{name: "connection refused", step: dial(syscall.ECONNREFUSED), is: []error{syscall.ECONNREFUSED}, reason: resilienthttp.ErrMaxAttempts},
+		{name: "a timeout of Base's own", step: dial(syscall.ETIMEDOUT), timeout: true, is: []error{syscall.ETIMEDOUT}, reason: resilienthttp.ErrBudgetExhausted},
 		{
-			name: "canceled in flight with a cause", step: hanging,
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				ctx, cancel := context.WithCancelCause(ctx)
-				time.AfterFunc(time.Second, func() { cancel(cause) })
-				return ctx, func() { cancel(nil) }
-			},
-			is: []error{context.Canceled},
-		},
-		{
-			name: "canceled before, with a cause", step: hanging,
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				ctx, cancel := context.WithCancelCause(ctx)
-				cancel(cause)
-				return ctx, func() {}
-			},
-			is: []error{context.Canceled, cause},
-		},
-		{
-			name: "connection refused", step: failing(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}),
-			is:     []error{syscall.ECONNREFUSED, resilienthttp.ErrMaxAttempts},
-			reason: resilienthttp.ErrMaxAttempts,
-		},
-		{
-			name: "a timeout of Base's own", step: failing(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}), timeout: true,
-			is:     []error{syscall.ETIMEDOUT, resilienthttp.ErrBudgetExhausted},
-			reason: resilienthttp.ErrBudgetExhausted,
-		},
-		{
-			name: "breaker open", step: failing(cause), calls: 2,
+			name: "breaker open", step: failing(cause), calls: 2, isNot: []error{cause}, reason: resilienthttp.ErrBreakerOpen,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Breaker = nervous(time.Hour) },
-			is:    []error{resilienthttp.ErrBreakerOpen}, isNot: []error{cause},
-			reason: resilienthttp.ErrBreakerOpen,
 		},
 		{
-			name: "rate limited", step: status(200), calls: 2,
-			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
-				tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
-			},
-			is: []error{resilienthttp.ErrRateLimited}, reason: resilienthttp.ErrRateLimited,
+			name: "rate limited", step: status(200), calls: 2, reason: resilienthttp.ErrRateLimited,
+			setup: limited(&resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}),
 		},
+		{name: "GetBody", step: failing(errReset), getBody: cause, is: []error{cause, errReset}, reason: resilienthttp.ErrNotReplayable},
 		{
-			name: "GetBody", step: failing(errReset), getBody: cause,
-			is: []error{resilienthttp.ErrNotReplayable, cause, errReset}, reason: resilienthttp.ErrNotReplayable,
-		},
-		{
-			name: "http.Client.Timeout before the wait", step: failing(cause), timeout: true,
+			name: "http.Client.Timeout before the wait", step: failing(cause), timeout: true, is: append(deadline, cause), reason: resilienthttp.ErrDeadline,
 			setup: func(tr *resilienthttp.Transport, c *http.Client) {
 				tr.Policy.Backoff, c.Timeout = resilienthttp.Constant(time.Hour), 5*time.Second
 			},
-			is: []error{resilienthttp.ErrDeadline, context.DeadlineExceeded, cause}, reason: resilienthttp.ErrDeadline,
 		},
 	}
 	for _, tt := range tests {
@@ -207,6 +163,9 @@ func TestErrorsAreFound(t *testing.T) {
 			require.Error(t, err)
 			var outer *url.Error
 			require.ErrorAs(t, err, &outer)
+			if tt.reason != nil {
+				require.ErrorIs(t, err, tt.reason)
+			}
 			for _, is := range tt.is {
 				require.ErrorIs(t, err, is)
 			}
