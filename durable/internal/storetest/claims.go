@@ -43,12 +43,10 @@ func (k *kit) testClaim() {
 
 // many enqueues n intents of a scope.
 func (k *kit) many(scope string, n int) []driver.Record {
-	k.Helper()
 	return k.manyOf(driver.QueueKey{Scope: scope, Gateway: gateway}, n)
 }
 
 func (k *kit) manyOf(queue driver.QueueKey, n int) []driver.Record {
-	k.Helper()
 	events := make([]driver.Event, n)
 	for i := range events {
 		events[i] = enqueue(intent(queue.Scope))
@@ -107,7 +105,6 @@ func (k *kit) testFairness() {
 
 // inOrder checks that these intents were claimed, in the order in which they are due.
 func (k *kit) inOrder(got, want []driver.Record) {
-	k.Helper()
 	require.Len(k, got, len(want))
 	for i := range want {
 		assert.Equal(k, want[i].ID, got[i].ID, "claim %d is of what is due at %v, want at %v", i, got[i].NextAt, want[i].NextAt)
@@ -144,7 +141,6 @@ func (k *kit) testDue() {
 // shuffled enqueues four intents that will soon be due. It returns them in the order in which
 // they are due, which is another one.
 func (k *kit) shuffled(scope string) []driver.Record {
-	k.Helper()
 	for step := 20 * time.Millisecond; ; step *= 2 {
 		var events []driver.Event
 		start := time.Now()

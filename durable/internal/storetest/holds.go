@@ -12,12 +12,10 @@ import (
 )
 
 func (k *kit) setHold(h driver.Hold) {
-	k.Helper()
 	require.NoError(k, k.store.SetHold(k.ctx(), h), "%+v", h)
 }
 
 func (k *kit) holds() []driver.Hold {
-	k.Helper()
 	holds, err := k.again.Holds(k.ctx())
 	require.NoError(k, err)
 	return holds
@@ -35,7 +33,6 @@ func (k *kit) over() driver.Hold {
 
 // wait holds a scope, or with "" the gateway, because its provider asked to wait.
 func (k *kit) wait(scope string, d time.Duration) {
-	k.Helper()
 	k.setHold(driver.Hold{Gateway: gateway, Scope: scope, Provider: true, Until: k.now().Add(d), Note: "429"})
 }
 

@@ -15,7 +15,6 @@ import (
 
 // dead returns n new dead intents.
 func (k *kit) dead(n int) (all []driver.Record) {
-	k.Helper()
 	for range n {
 		all = append(all, k.reach(driver.StateDead, false))
 	}
@@ -24,14 +23,12 @@ func (k *kit) dead(n int) (all []driver.Record) {
 
 // open returns the open dead letters.
 func (k *kit) open() []driver.DeadLetter {
-	k.Helper()
 	open, err := k.store.DeadLetters(k.ctx(), driver.Filter{}, nil, 10000)
 	require.NoError(k, err)
 	return open
 }
 
 func (k *kit) addJob(job driver.Job) driver.Job {
-	k.Helper()
 	job, err := k.store.AddJob(k.ctx(), job)
 	require.NoError(k, err)
 	return job
@@ -39,7 +36,6 @@ func (k *kit) addJob(job driver.Job) driver.Job {
 
 // workJob works a page, and checks that each change is stored.
 func (k *kit) workJob(handle, limit int) driver.Job {
-	k.Helper()
 	job, changes, err := k.handle(handle).WorkJob(k.ctx(), limit)
 	require.NoError(k, err)
 	for i := range changes {
@@ -53,7 +49,6 @@ func (k *kit) workJob(handle, limit int) driver.Job {
 
 // checkJobs compares the newest jobs with those that the verbs have returned.
 func (k *kit) checkJobs(limit int, want ...driver.Job) {
-	k.Helper()
 	got, err := k.again.Jobs(k.ctx(), limit)
 	require.NoError(k, err)
 	equalRows(k, want, got)

@@ -32,7 +32,7 @@ var terms = map[string]driver.Terms{ //nolint:gochecknoglobals // constant
 	mute:    {},
 }
 
-// kit is one test of the suite.
+// kit is one test of the suite. Testify's messages have the lines of all callers.
 type kit struct {
 	Suite
 	*testing.T
@@ -63,7 +63,6 @@ func (k *kit) handle(i int) driver.Store {
 
 // ctx ends when something hangs.
 func (k *kit) ctx() context.Context {
-	k.Helper()
 	ctx, cancel := context.WithTimeout(k.Context(), patience)
 	k.Cleanup(cancel)
 	return ctx
@@ -124,7 +123,6 @@ func allow(c *driver.Claim, change func(*driver.Allowance)) {
 
 // apply applies one event, and compares the result with Decide.
 func (k *kit) apply(e driver.Event) driver.Result {
-	k.Helper()
 	before := k.look(e.ID())
 	results, err := k.store.Apply(k.ctx(), []driver.Event{e})
 	require.NoError(k, err)
@@ -135,7 +133,6 @@ func (k *kit) apply(e driver.Event) driver.Result {
 
 // must applies an event that must succeed, and returns the record.
 func (k *kit) must(e driver.Event) driver.Record {
-	k.Helper()
 	result := k.apply(e)
 	require.NoError(k, result.Err, "%v of an intent that is %v", e.Kind, result.Before)
 	return result.Record
@@ -143,7 +140,6 @@ func (k *kit) must(e driver.Event) driver.Record {
 
 // applyAll applies events that must succeed, in one commit, and returns the records.
 func (k *kit) applyAll(events ...driver.Event) (records []driver.Record) {
-	k.Helper()
 	results, err := k.store.Apply(k.ctx(), events)
 	require.NoError(k, err)
 	for i := range results {
@@ -156,7 +152,6 @@ func (k *kit) applyAll(events ...driver.Event) (records []driver.Record) {
 
 // look reads a record; nil: there is none.
 func (k *kit) look(id idempotency.ID) *driver.Record {
-	k.Helper()
 	record, err := k.again.Find(k.ctx(), id)
 	if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
 		return nil
@@ -168,7 +163,6 @@ func (k *kit) look(id idempotency.ID) *driver.Record {
 // checkResult compares a result with Decide, and the stored record with the result. It completes
 // the result with values that the store has not read.
 func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Result) {
-	k.Helper()
 	now := got.Record.UpdatedAt
 	if got.Step == driver.StepKeep {
 		now = time.Now() // nothing was written, so the time is not known
@@ -224,7 +218,6 @@ func (k *kit) journal(id idempotency.ID) *driver.Journal {
 
 // checkStored compares the stored record with the result of the verb.
 func (k *kit) checkStored(want *driver.Record) {
-	k.Helper()
 	got := k.look(want.ID)
 	require.NotNil(k, got, "it is %v", want.State)
 	require.Equal(k, stored(*want), stored(*got), "Find differs from the result of the verb")
@@ -241,13 +234,11 @@ func (k *kit) checkStored(want *driver.Record) {
 
 // equalRows compares rows, of which none may be nil.
 func equalRows[T any](k *kit, want, got []T, message ...any) {
-	k.Helper()
 	require.Equal(k, slices.Concat([]T{}, want), slices.Concat([]T{}, got), message...)
 }
 
 // claim claims, and compares each change with Decide.
 func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
-	k.Helper()
 	claimed, err := k.store.Claim(k.ctx(), c)
 	require.NoError(k, err)
 	assert.True(k, claimed.Lease == 0 || claimed.Lease >= c.Lease*9/10, "a claim gives a lease of %v", claimed.Lease)
@@ -270,7 +261,6 @@ func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 
 // claimID claims an intent and no other.
 func (k *kit) claimID(id idempotency.ID, before ...driver.Record) []driver.Change {
-	k.Helper()
 	c := claim(worker)
 	c.ID = &id
 	return k.claim(c, before...)
@@ -278,7 +268,6 @@ func (k *kit) claimID(id idempotency.ID, before ...driver.Record) []driver.Chang
 
 // claimOne claims an intent that can be claimed.
 func (k *kit) claimOne(before driver.Record) driver.Record {
-	k.Helper()
 	changes := k.claimID(before.ID, before)
 	require.Len(k, changes, 1, "it is %v, due at %v", before.State, before.NextAt)
 	return changes[0].Record
@@ -286,24 +275,19 @@ func (k *kit) claimOne(before driver.Record) driver.Record {
 
 // beat renews a lease.
 func (k *kit) beat(name string, lease time.Duration) {
-	k.Helper()
 	_, err := k.store.Heartbeat(k.ctx(), name, lease)
 	require.NoError(k, err)
 }
 
 // stats returns the numbers of the store.
 func (k *kit) stats() driver.Stats {
-	k.Helper()
 	stats, err := k.store.Stats(k.ctx())
 	require.NoError(k, err)
 	return stats
 }
 
 // now returns the store's time.
-func (k *kit) now() time.Time {
-	k.Helper()
-	return k.stats().Now
-}
+func (k *kit) now() time.Time { return k.stats().Now }
 
 // together calls f with 0 to n-1, all at the same time, and waits for them.
 func together(n int, f func(i int)) {
@@ -321,7 +305,6 @@ func together(n int, f func(i int)) {
 
 // eventually calls f until it is true.
 func (k *kit) eventually(what string, f func() bool) {
-	k.Helper()
 	for deadline := time.Now().Add(patience); !f(); _ = sleep.Context(k.Context(), 5*time.Millisecond) {
 		require.True(k, time.Now().Before(deadline), "waited %v for %s", patience, what)
 	}

@@ -28,12 +28,10 @@ func doubtful(state driver.State) bool {
 
 // reach brings a new intent to a state. doubt distinguishes dead intents that are in doubt.
 func (k *kit) reach(state driver.State, doubt bool) driver.Record {
-	k.Helper()
 	return k.reachWith(intent("reach"), state, doubt)
 }
 
 func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver.Record {
-	k.Helper()
 	r := k.must(enqueue(in))
 	step := func(class driver.Class, do driver.Action) {
 		r = k.claimOne(r)
@@ -147,7 +145,6 @@ func (unsentError) NotSent() bool { return true }
 // testFenced (D2) has workers write after the end of their lease.
 func (k *kit) testFenced() {
 	mustFence := func(name string, r driver.Record) {
-		k.Helper()
 		result := k.apply(success(&r))
 		assert.ErrorIs(k, result.Err, driver.ErrFenced, name)
 		assert.Equal(k, driver.StepKeep, result.Step, name)
@@ -172,7 +169,6 @@ func (k *kit) testFenced() {
 
 // leave makes the intents that a worker holds unknown.
 func (k *kit) leave(name string) (all []driver.Change) {
-	k.Helper()
 	k.beat(name, 0)
 	for _, limit := range []int{0, -1} {
 		changes, err := k.store.Reap(k.ctx(), limit)
@@ -188,7 +184,6 @@ func (k *kit) leave(name string) (all []driver.Change) {
 
 // reap reaps a page at a time, and compares each change with Decide.
 func (k *kit) reap() (all []driver.Change) {
-	k.Helper()
 	for {
 		changes, err := k.store.Reap(k.ctx(), 3)
 		require.NoError(k, err)
@@ -275,7 +270,6 @@ func (k *kit) testSweep() {
 }
 
 func (k *kit) sweep(ttl time.Duration, limit int) int {
-	k.Helper()
 	n, err := k.store.Sweep(k.ctx(), ttl, limit)
 	require.NoError(k, err)
 	return n

@@ -44,7 +44,6 @@ func (k *kit) intents(all []driver.Record) listed[driver.Record] {
 
 // check reads the rows that a filter selects, in pages of 4: oldest first, and newest first.
 func (l listed[T]) check(name string, f driver.Filter) {
-	l.k.Helper()
 	var want []T
 	for i := range l.all {
 		if l.matches(&f, &l.all[i]) {
@@ -72,7 +71,6 @@ func (l listed[T]) check(name string, f driver.Filter) {
 
 // checkAll checks filters by what all rows have. one is the ID of a row, and mid the time of another.
 func (l listed[T]) checkAll(one idempotency.ID, mid time.Time, filters map[string]driver.Filter) {
-	l.k.Helper()
 	for name, f := range map[string]driver.Filter{
 		"all":               {IncludeResolved: true},
 		"scope":             {Scope: "tenant 1"},
