@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,133 +56,93 @@ func (j *journal) lines(t *testing.T) []map[string]any {
 
 func TestLogTrace(t *testing.T) {
 	hash := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(theKey)))[:19]
-	type line = map[string]any
+	memory := func(next http.HandlerFunc, change ...func(*idempotency.Handler)) *rig {
+		return newRig(new(idempotency.Memory), next, change...)
+	}
+	failing := func(verb string, err error, next http.HandlerFunc) *rig {
+		return newRig(faulty(new(idempotency.Memory), rule{verb, 1, 0, fault{before: err}}), next)
+	}
+	slow := func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(11 * time.Second)
+		w.WriteHeader(http.StatusOK)
+	}
+	store := new(idempotency.Memory)
+	duplicate := newRig(store, answer(200, ""))
+	crash(t, duplicate.Handler, store, request(t))
+	const unknown = "error=idempotency: the work does not know whether it took effect"
 	for _, row := range []struct {
 		name string
-		rig  func() *rig
-		runs int // requests
-		want []line
+		rig  *rig
+		runs int      // requests
+		want []string // the records, without what all have
 	}{
-		{
-			name: "executed and replayed", rig: func() *rig { return newRig(new(idempotency.Memory), answer(201, "made")) }, runs: 2,
-			want: []line{
-				{"level": "DEBUG", "event": "request_handled", "disposition": "executed", "http.response.status_code": 201.0, "generation": 1.0},
-				{"level": "INFO", "event": "request_handled", "disposition": "replayed", "http.response.status_code": 201.0},
-			},
-		},
-		{
-			name: "released", rig: func() *rig { return newRig(new(idempotency.Memory), answer(503, "")) }, runs: 1,
-			want: []line{{"level": "INFO", "event": "request_handled", "disposition": "released", "http.response.status_code": 503.0, "generation": 1.0}},
-		},
-		{
-			name: "in doubt", rig: func() *rig { return newRig(new(idempotency.Memory), answer(500, "")) }, runs: 1,
-			want: []line{
-				{"level": "ERROR", "event": "outcome_unknown", "generation": 1.0, "error": "idempotency: the work does not know whether it took effect"},
-				{
-					"level": "ERROR", "event": "request_handled", "disposition": "unknown", "http.response.status_code": 500.0, "generation": 1.0,
-					"error": "idempotency: the work does not know whether it took effect",
-				},
-			},
-		},
-		{
-			name: "nothing written", rig: func() *rig { return newRig(newLedger(), func(http.ResponseWriter, *http.Request) {}, transactional) }, runs: 1,
-			want: []line{{
-				"level": "INFO", "event": "request_handled", "disposition": "released", "http.response.status_code": 500.0, "generation": 1.0,
-				"error": "idempotency: the handler has written neither header nor body",
-			}},
-		},
-		{
-			name: "unreplayable",
-			rig: func() *rig {
-				return newRig(new(idempotency.Memory), answer(200, "made"), func(h *idempotency.Handler) { h.MaxResponse = 1 })
-			},
-			runs: 2,
-			want: []line{
-				{"level": "DEBUG", "event": "request_handled", "disposition": "executed", "http.response.status_code": 200.0, "generation": 1.0},
-				{"level": "INFO", "event": "request_handled", "disposition": "unreplayable", "http.response.status_code": 409.0},
-			},
-		},
-		{
-			name: "panicked and doubtful", rig: func() *rig {
-				return newRig(new(idempotency.Memory), func(http.ResponseWriter, *http.Request) { panic(theBody) })
-			}, runs: 2,
-			want: []line{
-				{"level": "ERROR", "event": "outcome_unknown", "generation": 1.0, "error": "idempotency: the work panicked"},
-				{"level": "ERROR", "event": "request_handled", "disposition": "panicked", "generation": 1.0, "error": "idempotency: the work panicked"},
-				{"level": "ERROR", "event": "request_handled", "disposition": "unknown", "http.response.status_code": 409.0},
-			},
-		},
-		{
-			name: "duplicate", rig: func() *rig {
-				store := new(idempotency.Memory)
-				r := newRig(store, answer(200, ""))
-				crash(t, r.Handler, store, request(t))
-				return r
-			}, runs: 1,
-			want: []line{{"level": "INFO", "event": "request_handled", "disposition": "in_progress", "http.response.status_code": 409.0}},
-		},
-		{
-			name: "store failed", rig: func() *rig {
-				return newRig(faulty(new(idempotency.Memory), rule{onReserve, 1, always, fault{before: errDown}}), answer(200, ""))
-			}, runs: 1,
-			want: []line{{"level": "ERROR", "event": "request_handled", "disposition": "store_failed", "http.response.status_code": 503.0, "error": errDown.Error()}},
-		},
-		{
-			name: "lease_lost", rig: func() *rig {
-				return newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}), answer(200, ""))
-			}, runs: 1,
-			want: []line{{
-				"level": "ERROR", "event": "request_handled", "disposition": "lease_lost", "http.response.status_code": 503.0, "generation": 1.0,
-				"error": idempotency.ErrLeaseLost.Error(),
-			}},
-		},
-		{
-			name: "a renewal", rig: func() *rig {
-				return newRig(faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{before: errDown}}), func(w http.ResponseWriter, _ *http.Request) {
-					time.Sleep(11 * time.Second)
-					w.WriteHeader(http.StatusOK)
-				})
-			}, runs: 1,
-			want: []line{
-				{"level": "WARN", "event": "lease_renewal_failed", "generation": 1.0, "error": errDown.Error()},
-				{"level": "DEBUG", "event": "request_handled", "disposition": "executed", "http.response.status_code": 200.0, "generation": 1.0},
-			},
-		},
-		{
-			name: "misconfigured", rig: func() *rig { return newRig(nil, answer(200, "")) }, runs: 1,
-			want: []line{{
-				"level": "ERROR", "event": "request_handled", "disposition": "misconfigured", "http.response.status_code": 500.0, "operation": "", "idempotency_key_hash": "",
-				"error": "idempotency: invalid: Store is nil",
-			}},
-		},
+		{"executed and replayed", memory(answer(201, "made")), 2, []string{
+			"DEBUG request_handled disposition=executed generation=1 http.response.status_code=201",
+			"INFO request_handled disposition=replayed http.response.status_code=201",
+		}},
+		{"released", memory(answer(503, "")), 1, []string{"INFO request_handled disposition=released generation=1 http.response.status_code=503"}},
+		{"in doubt", memory(answer(500, "")), 1, []string{
+			"ERROR outcome_unknown " + unknown + " generation=1",
+			"ERROR request_handled disposition=unknown " + unknown + " generation=1 http.response.status_code=500",
+		}},
+		{"nothing written", newRig(newLedger(), func(http.ResponseWriter, *http.Request) {}, transactional), 1, []string{
+			"INFO request_handled disposition=released error=idempotency: the handler has written neither header nor body generation=1 http.response.status_code=500",
+		}},
+		{"unreplayable", memory(answer(200, "made"), func(h *idempotency.Handler) { h.MaxResponse = 1 }), 2, []string{
+			"DEBUG request_handled disposition=executed generation=1 http.response.status_code=200",
+			"INFO request_handled disposition=unreplayable http.response.status_code=409",
+		}},
+		{"panicked and doubtful", memory(func(http.ResponseWriter, *http.Request) { panic(theBody) }), 2, []string{
+			"ERROR outcome_unknown error=idempotency: the work panicked generation=1",
+			"ERROR request_handled disposition=panicked error=idempotency: the work panicked generation=1",
+			"ERROR request_handled disposition=unknown http.response.status_code=409",
+		}},
+		{"duplicate", duplicate, 1, []string{"INFO request_handled disposition=in_progress http.response.status_code=409"}},
+		{"store failed", newRig(faulty(new(idempotency.Memory), rule{onReserve, 1, always, fault{before: errDown}}), answer(200, "")), 1, []string{
+			"ERROR request_handled disposition=store_failed error=" + errDown.Error() + " http.response.status_code=503",
+		}},
+		{"lease_lost", failing(onComplete, idempotency.ErrLeaseLost, answer(200, "")), 1, []string{
+			"ERROR request_handled disposition=lease_lost error=" + idempotency.ErrLeaseLost.Error() + " generation=1 http.response.status_code=503",
+		}},
+		{"a renewal", failing(onRenew, errDown, slow), 1, []string{
+			"WARN lease_renewal_failed error=" + errDown.Error() + " generation=1",
+			"DEBUG request_handled disposition=executed generation=1 http.response.status_code=200",
+		}},
+		{"misconfigured", newRig(nil, answer(200, "")), 1, []string{
+			"ERROR request_handled disposition=misconfigured error=idempotency: invalid: Store is nil http.response.status_code=500",
+		}},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			var j journal
-			r := row.rig()
-			r.Trace = idempotency.LogTrace(j.logger(slog.LevelDebug))
+			row.rig.Trace = idempotency.LogTrace(j.logger(slog.LevelDebug))
 			for range row.runs {
 				req := request(t)
 				req.Header.Set("Authorization", "Bearer secret-token")
-				servePanicking(r, req)
+				servePanicking(row.rig, req)
 			}
-			lines := j.lines(t)
-			require.Len(t, lines, len(row.want))
-			for i, got := range lines {
-				want := line{"scope": "", "operation": "POST /charges", "idempotency_key_hash": hash, "msg": strings.ReplaceAll(got["event"].(string), "_", " ")}
-				maps.Copy(want, row.want[i])
-				if _, ok := want["generation"]; ok {
-					assert.NotEmpty(t, got["execution"])
-					delete(got, "execution")
+			var got []string
+			for _, line := range j.lines(t) {
+				assert.Equal(t, strings.ReplaceAll(line["event"].(string), "_", " "), line["msg"])
+				text := fmt.Sprint(line["level"], " ", line["event"])
+				operation, key := "POST /charges", hash
+				if row.name == "misconfigured" {
+					operation, key = "", ""
 				}
-				delete(got, "time")
-				if got["event"] == "request_handled" {
-					assert.Contains(t, got, "duration")
-					assert.Contains(t, got, "work_duration")
-					delete(got, "duration")
-					delete(got, "work_duration")
+				assert.Equal(t, []any{"", operation, key}, []any{line["scope"], line["operation"], line["idempotency_key_hash"]})
+				if line["event"] == "request_handled" {
+					assert.Contains(t, line, "duration")
+					assert.Contains(t, line, "work_duration")
 				}
-				assert.Equal(t, want, got)
+				assert.Equal(t, line["generation"] != nil, line["execution"] != nil && line["execution"] != "")
+				for _, of := range []string{"time", "level", "event", "msg", "scope", "operation", "idempotency_key_hash", "duration", "work_duration", "execution"} {
+					delete(line, of)
+				}
+				for _, of := range slices.Sorted(maps.Keys(line)) {
+					text += fmt.Sprintf(" %s=%v", of, line[of])
+				}
+				got = append(got, text)
 			}
+			assert.Equal(t, row.want, got)
 			for _, secret := range []string{theKey, "amount", "secret-token", "made"} {
 				assert.NotContains(t, j.text.String(), secret)
 			}

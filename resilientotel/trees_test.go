@@ -31,6 +31,14 @@ const url = "https://api.test:8443/v1/charges/s3cr3t?s3cr3t=1"
 // when RoundTrip returns. T3: no path and no query.
 func TestSpanTrees(t *testing.T) {
 	const s = time.Second
+	once := func(t *testing.T, rt http.RoundTripper) { require.NoError(t, called(t, rt, get(t, t.Context(), url))) }
+	twice := func(pause time.Duration, second error) func(*testing.T, http.RoundTripper) {
+		return func(t *testing.T, rt http.RoundTripper) {
+			once(t, rt)
+			time.Sleep(pause)
+			require.ErrorIs(t, called(t, rt, get(t, t.Context(), url)), second)
+		}
+	}
 	for _, row := range []struct {
 		name      string
 		transport *resilienthttp.Transport
@@ -61,9 +69,7 @@ internal call GET 0s–7s
 		{
 			name: "hedge: both copies have spans, and the lost one is no error", base: script(answer{after: 10 * s, status: 200}, answer{after: s, status: 200}),
 			transport: &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: 2 * s}},
-			calls: func(t *testing.T, rt http.RoundTripper) {
-				require.NoError(t, called(t, rt, get(t, t.Context(), url)))
-			},
+			calls:     once,
 			want: `
 internal call GET 0s–3s
   http.request.method=GET http.response.status_code=200 resilienthttp.attempt.count=2 resilienthttp.in_flight=3 resilienthttp.outcome=success resilienthttp.queue_wait=0 resilienthttp.retry_wait=0 server.address=api.test server.port=8443
@@ -79,11 +85,7 @@ internal call GET 0s–3s
 				Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour, MaxWait: -1},
 				Scope: func(*http.Request) string { return "bank" },
 			},
-			calls: func(t *testing.T, rt http.RoundTripper) {
-				require.NoError(t, called(t, rt, get(t, t.Context(), url)))
-				time.Sleep(s)
-				require.ErrorIs(t, called(t, rt, get(t, t.Context(), url)), resilienthttp.ErrBreakerOpen)
-			},
+			calls: twice(s, resilienthttp.ErrBreakerOpen),
 			want: `
 internal call GET 0s–0s Error ""
   error.type=503 http.request.method=GET http.response.status_code=503 resilienthttp.attempt.count=1 resilienthttp.in_flight=0 resilienthttp.outcome=failed resilienthttp.queue_wait=0 resilienthttp.retry_wait=0 resilienthttp.scope=bank resilienthttp.stop_reason=max_attempts server.address=api.test server.port=8443
@@ -97,11 +99,7 @@ internal call GET 1s–1s Error "resilienthttp: circuit breaker is open: the ser
 		{
 			name: "rejected by the rate limit: no CLIENT span", base: script(answer{status: 200}),
 			transport: &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1, MaxWait: -1}},
-			calls: func(t *testing.T, rt http.RoundTripper) {
-				require.NoError(t, called(t, rt, get(t, t.Context(), url)))
-				time.Sleep(s)
-				require.ErrorIs(t, called(t, rt, get(t, t.Context(), url)), resilienthttp.ErrRateLimited)
-			},
+			calls:     twice(s, resilienthttp.ErrRateLimited),
 			want: `
 internal call GET 0s–0s
   http.request.method=GET http.response.status_code=200 resilienthttp.attempt.count=1 resilienthttp.in_flight=0 resilienthttp.outcome=success resilienthttp.queue_wait=0 resilienthttp.retry_wait=0 server.address=api.test server.port=8443
@@ -140,10 +138,7 @@ internal call GET 0s–0s Error "resilienthttp: context canceled"
 		},
 		{
 			name: "waited ten seconds for a quota: an event and queue_wait", base: script(answer{status: 200, header: []string{"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"}}),
-			calls: func(t *testing.T, rt http.RoundTripper) {
-				require.NoError(t, called(t, rt, get(t, t.Context(), url)))
-				require.NoError(t, called(t, rt, get(t, t.Context(), url)))
-			},
+			calls: twice(0, nil),
 			want: `
 internal call GET 0s–0s
   http.request.method=GET http.response.status_code=200 resilienthttp.attempt.count=1 resilienthttp.in_flight=0 resilienthttp.outcome=success resilienthttp.queue_wait=0 resilienthttp.retry_wait=0 server.address=api.test server.port=8443
@@ -244,6 +239,8 @@ func TestHedgeOutcome(t *testing.T) {
 	hedge := func() *resilienthttp.Transport {
 		return &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s, MaxRatio: -1}, Breaker: never()}
 	}
+	read := hedge()
+	read.Policy.ClassifyBody = func(a *resilienthttp.Attempt, _ []byte) resilienthttp.Verdict { return a.Verdict }
 	for _, row := range []struct {
 		name      string
 		transport *resilienthttp.Transport
@@ -251,46 +248,23 @@ func TestHedgeOutcome(t *testing.T) {
 		want      []string
 		errors    map[string]float64 // error.type of http.client.request.duration
 	}{
-		{
-			name: "no hedge: no outcome", transport: hedge(), base: script(answer{status: 200}),
-			want: []string{""}, errors: map[string]float64{"": 1},
-		},
-		{
-			name: "hedge is first: won, and the original is canceled", transport: hedge(), base: script(answer{after: 5 * s, status: 200}, answer{after: s, status: 200}),
-			want: []string{"lost", "won"}, errors: map[string]float64{"": 2},
-		},
-		{
-			name: "original is first: won, and the hedge is canceled", transport: hedge(), base: script(answer{after: 2 * s, status: 200}, answer{after: 9 * s, status: 200}),
-			want: []string{"won", "lost"}, errors: map[string]float64{"": 2},
-		},
-		{
-			name: "loser ignores the cancellation and has a response: lost", transport: hedge(),
-			base: faithful(answer{after: 3 * s, status: 200}, answer{after: s, status: 200}),
-			want: []string{"lost", "won"}, errors: map[string]float64{"": 2},
-		},
-		{
-			name: "winner is read by ClassifyBody: won", base: script(answer{after: 5 * s, status: 200}, answer{status: 200}),
-			transport: &resilienthttp.Transport{
-				Hedge: &resilienthttp.Hedge{Delay: s, MaxRatio: -1}, Policy: resilienthttp.Policy{ClassifyBody: func(a *resilienthttp.Attempt, _ []byte) resilienthttp.Verdict { return a.Verdict }},
-			},
-			want: []string{"lost", "won"}, errors: map[string]float64{"": 2},
-		},
-		{
-			name: "hedge fails by itself: its own error, and lost", transport: hedge(), base: script(answer{after: 5 * s, status: 200}, answer{status: 503}),
-			want: []string{"won", "lost 503 Error"}, errors: map[string]float64{"": 1, "503": 1},
-		},
-		{
-			name: "all copies fail: lost, and the retry has no outcome", transport: hedge(), base: script(answer{after: 2 * s, status: 502}, answer{after: 3 * s, status: 503}, answer{status: 200}),
-			want: []string{"lost 502 Error", "lost 503 Error", ""}, errors: map[string]float64{"": 1, "502": 1, "503": 1},
-		},
-		{
-			name: "hedge on a slow attempt: both have an outcome", transport: &resilienthttp.Transport{}, base: script(answer{after: time.Hour}, answer{status: 200}),
-			want: []string{"lost", "won"}, errors: map[string]float64{"": 2},
-		},
-		{
-			name: "caller cancels all copies: canceled, and lost", transport: hedge(), base: script(answer{after: time.Hour}),
-			want: []string{"lost canceled Error", "lost canceled Error", "lost canceled Error"}, errors: map[string]float64{"canceled": 3}, // the third is beside the slow two
-		},
+		{"no hedge: no outcome", hedge(), script(answer{status: 200}), []string{""}, map[string]float64{"": 1}},
+		{"hedge is first: won, and the original is canceled", hedge(), script(answer{after: 5 * s, status: 200}, answer{after: s, status: 200}),
+			[]string{"lost", "won"}, map[string]float64{"": 2}},
+		{"original is first: won, and the hedge is canceled", hedge(), script(answer{after: 2 * s, status: 200}, answer{after: 9 * s, status: 200}),
+			[]string{"won", "lost"}, map[string]float64{"": 2}},
+		{"loser ignores the cancellation and has a response: lost", hedge(), faithful(answer{after: 3 * s, status: 200}, answer{after: s, status: 200}),
+			[]string{"lost", "won"}, map[string]float64{"": 2}},
+		{"winner is read by ClassifyBody: won", read, script(answer{after: 5 * s, status: 200}, answer{status: 200}),
+			[]string{"lost", "won"}, map[string]float64{"": 2}},
+		{"hedge fails by itself: its own error, and lost", hedge(), script(answer{after: 5 * s, status: 200}, answer{status: 503}),
+			[]string{"won", "lost 503 Error"}, map[string]float64{"": 1, "503": 1}},
+		{"all copies fail: lost, and the retry has no outcome", hedge(), script(answer{after: 2 * s, status: 502}, answer{after: 3 * s, status: 503}, answer{status: 200}),
+			[]string{"lost 502 Error", "lost 503 Error", ""}, map[string]float64{"": 1, "502": 1, "503": 1}},
+		{"hedge on a slow attempt: both have an outcome", &resilienthttp.Transport{}, script(answer{after: time.Hour}, answer{status: 200}),
+			[]string{"lost", "won"}, map[string]float64{"": 2}},
+		{"caller cancels all copies: canceled, and lost", hedge(), script(answer{after: time.Hour}), // the third is beside the slow two
+			[]string{"lost canceled Error", "lost canceled Error", "lost canceled Error"}, map[string]float64{"canceled": 3}},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			r := record()
