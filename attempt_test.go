@@ -444,21 +444,15 @@ func TestGetBodyFails(t *testing.T) {
 		{"after a status", status(500), func() (io.ReadCloser, error) { return nil, gone }, nil, ""},
 		{"after a status that asks to wait", status(503, "Retry-After", "5"), func() (io.ReadCloser, error) { return nil, gone }, nil, ""},
 		{"with nothing, after a status", status(500), func() (io.ReadCloser, error) { return http.NoBody, nil }, nil, ""},
-		{
-			"after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, gone },
+		{"after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, gone },
 			[]error{resilienthttp.ErrNotReplayable, errReset, gone},
-			"resilienthttp: request body cannot be replayed: GetBody: *errors.errorString (not shown): connection broke (attempt 1)",
-		},
-		{
-			"with nothing, after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, nil },
+			"resilienthttp: request body cannot be replayed: GetBody: *errors.errorString (not shown): connection broke (attempt 1)"},
+		{"with nothing, after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, nil },
 			[]error{resilienthttp.ErrNotReplayable, errReset},
-			"resilienthttp: request body cannot be replayed: GetBody: returned no body: connection broke (attempt 1)",
-		},
-		{
-			"after a timeout", hanging, func() (io.ReadCloser, error) { return nil, gone },
+			"resilienthttp: request body cannot be replayed: GetBody: returned no body: connection broke (attempt 1)"},
+		{"after a timeout", hanging, func() (io.ReadCloser, error) { return nil, gone },
 			[]error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrNotReplayable, context.DeadlineExceeded, gone},
-			"resilienthttp: attempt timed out: GetBody: *errors.errorString (not shown): attempt timed out: context deadline exceeded (attempt 1)",
-		},
+			"resilienthttp: attempt timed out: GetBody: *errors.errorString (not shown): attempt timed out: context deadline exceeded (attempt 1)"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := script(row.first, status(200))

@@ -75,64 +75,44 @@ func TestErrorsAreFound(t *testing.T) {
 		reason  error // it is this too
 		getBody error // of GetBody
 	}{
-		{
-			name: "attempt timeout", step: hanging, timeout: true, reason: resilienthttp.ErrAttemptTimeout,
+		{name: "attempt timeout", step: hanging, timeout: true, reason: resilienthttp.ErrAttemptTimeout,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Policy.AttemptTimeout = time.Second },
-			is:    []error{resilienthttp.ErrBudgetExhausted, context.DeadlineExceeded}, isNot: []error{context.Canceled, resilienthttp.ErrDeadline},
-		},
-		{
-			name: "attempt timeout of the only attempt", step: hanging, timeout: true, reason: resilienthttp.ErrAttemptTimeout,
+			is:    []error{resilienthttp.ErrBudgetExhausted, context.DeadlineExceeded}, isNot: []error{context.Canceled, resilienthttp.ErrDeadline}},
+		{name: "attempt timeout of the only attempt", step: hanging, timeout: true, reason: resilienthttp.ErrAttemptTimeout,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
 				tr.Policy = resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: -1}
 			},
-			is: []error{context.DeadlineExceeded},
-		},
-		{
-			name: "context deadline in flight", step: hanging, timeout: true, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
-			is: deadline, isNot: []error{context.Canceled, resilienthttp.ErrAttemptTimeout},
-		},
+			is: []error{context.DeadlineExceeded}},
+		{name: "context deadline in flight", step: hanging, timeout: true, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
+			is: deadline, isNot: []error{context.Canceled, resilienthttp.ErrAttemptTimeout}},
 		{name: "context deadline with a cause", step: hanging, timeout: true, ctx: timeout(5*time.Second, cause), is: deadline, reason: resilienthttp.ErrDeadline},
 		{name: "context deadline before", step: hanging, timeout: true, ctx: timeout(-time.Second, nil), is: deadline, reason: resilienthttp.ErrDeadline},
-		{
-			name: "context deadline, before the wait", step: failing(cause), timeout: true, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
+		{name: "context deadline, before the wait", step: failing(cause), timeout: true, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
 				tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
 			},
-			is: append(deadline, cause),
-		},
-		{
-			name: "context deadline, before a turn", step: status(200), timeout: true, calls: 2, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
-			setup: limited(&resilienthttp.RateLimit{Limit: 0.1, Burst: 1}), is: append(deadline, resilienthttp.ErrRateLimited),
-		},
-		{
-			name: "the margin leaves no time", step: status(200), timeout: true, ctx: timeout(5*time.Second, nil), is: deadline, reason: resilienthttp.ErrDeadline,
-			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute },
-		},
-		{
-			name: "canceled in flight", step: hanging, ctx: inFlight(nil),
-			is: []error{context.Canceled}, isNot: []error{context.DeadlineExceeded, resilienthttp.ErrDeadline},
-		},
+			is: append(deadline, cause)},
+		{name: "context deadline, before a turn", step: status(200), timeout: true, calls: 2, ctx: timeout(5*time.Second, nil), reason: resilienthttp.ErrDeadline,
+			setup: limited(&resilienthttp.RateLimit{Limit: 0.1, Burst: 1}), is: append(deadline, resilienthttp.ErrRateLimited)},
+		{name: "the margin leaves no time", step: status(200), timeout: true, ctx: timeout(5*time.Second, nil), is: deadline, reason: resilienthttp.ErrDeadline,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute }},
+		{name: "canceled in flight", step: hanging, ctx: inFlight(nil),
+			is: []error{context.Canceled}, isNot: []error{context.DeadlineExceeded, resilienthttp.ErrDeadline}},
 		{name: "canceled in flight with a cause", step: hanging, ctx: inFlight(cause), is: []error{context.Canceled}},
 		{name: "canceled before, with a cause", step: hanging, is: []error{context.Canceled, cause}, ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return canceled(ctx, 0, cause)
 		}},
 		{name: "connection refused", step: dial(syscall.ECONNREFUSED), is: []error{syscall.ECONNREFUSED}, reason: resilienthttp.ErrMaxAttempts},
 		{name: "a timeout of Base's own", step: dial(syscall.ETIMEDOUT), timeout: true, is: []error{syscall.ETIMEDOUT}, reason: resilienthttp.ErrBudgetExhausted},
-		{
-			name: "breaker open", step: failing(cause), calls: 2, isNot: []error{cause}, reason: resilienthttp.ErrBreakerOpen,
-			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Breaker = nervous(time.Hour) },
-		},
-		{
-			name: "rate limited", step: status(200), calls: 2, reason: resilienthttp.ErrRateLimited,
-			setup: limited(&resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}),
-		},
+		{name: "breaker open", step: failing(cause), calls: 2, isNot: []error{cause}, reason: resilienthttp.ErrBreakerOpen,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Breaker = nervous(time.Hour) }},
+		{name: "rate limited", step: status(200), calls: 2, reason: resilienthttp.ErrRateLimited,
+			setup: limited(&resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1})},
 		{name: "GetBody", step: failing(errReset), getBody: cause, is: []error{cause, errReset}, reason: resilienthttp.ErrNotReplayable},
-		{
-			name: "http.Client.Timeout before the wait", step: failing(cause), timeout: true, is: append(deadline, cause), reason: resilienthttp.ErrDeadline,
+		{name: "http.Client.Timeout before the wait", step: failing(cause), timeout: true, is: append(deadline, cause), reason: resilienthttp.ErrDeadline,
 			setup: func(tr *resilienthttp.Transport, c *http.Client) {
 				tr.Policy.Backoff, c.Timeout = resilienthttp.Constant(time.Hour), 5*time.Second
-			},
-		},
+			}},
 	}
 	for _, tt := range tests {
 		bubble.Run(t, tt.name, func(t *testing.T) {

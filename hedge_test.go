@@ -197,23 +197,15 @@ func TestHedge(t *testing.T) {
 		{"both fail, the first first", 0, []copyOf{{after: 1500 * ms, status: 500}, {after: 3 * s, status: 503}}, "1 500, 1h 503", "body of 1", 4 * s},
 		{"both fail, the hedge first", 0, []copyOf{{after: 3 * s, status: 500}, {after: 100 * ms, status: 503}}, "1 500, 1h 503", "body of 1", 3 * s},
 		{"both fail with errors", 0, []copyOf{{after: 3 * s, err: broken}, {after: 100 * ms, err: broken}}, "1 broken, 1h broken", "", 3 * s},
-		{
-			"both fail, and the retry is quick", 2,
-			[]copyOf{{after: 1500 * ms, status: 500}, {after: 1 * s, err: broken}, {after: 0}}, "1 500, 1h broken, 2 200", "body of 3", 2 * s,
-		},
-		{
-			"both fail, and the retry is hedged too", 2,
+		{"both fail, and the retry is quick", 2,
+			[]copyOf{{after: 1500 * ms, status: 500}, {after: 1 * s, err: broken}, {after: 0}}, "1 500, 1h broken, 2 200", "body of 3", 2 * s},
+		{"both fail, and the retry is hedged too", 2,
 			[]copyOf{{after: 1500 * ms, err: broken}, {after: 1 * s, err: broken}, {after: 10 * s}, {after: 0}},
-			"1 broken, 1h broken, 2 lost, 2h 200", "body of 4", 3 * s,
-		},
-		{
-			"a quick failure is not hedged, its retry is", 2,
-			[]copyOf{{after: 0, status: 503}, {after: 10 * s}, {after: 500 * ms}}, "1 503, 2 lost, 2h 200", "body of 3", 1500 * ms,
-		},
-		{
-			"hedges are not counted against MaxAttempts", 2, []copyOf{{after: 2 * s, status: 500}},
-			"1 500, 1h 500, 2 500, 2h 500", "body of 3", 6 * s,
-		},
+			"1 broken, 1h broken, 2 lost, 2h 200", "body of 4", 3 * s},
+		{"a quick failure is not hedged, its retry is", 2,
+			[]copyOf{{after: 0, status: 503}, {after: 10 * s}, {after: 500 * ms}}, "1 503, 2 lost, 2h 200", "body of 3", 1500 * ms},
+		{"hedges are not counted against MaxAttempts", 2, []copyOf{{after: 2 * s, status: 500}},
+			"1 500, 1h 500, 2 500, 2h 500", "body of 3", 6 * s},
 	} {
 		for _, kind := range []string{"GET", "POST"} {
 			bubble.Run(t, row.name+"/"+kind, func(t *testing.T) {

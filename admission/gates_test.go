@@ -96,10 +96,8 @@ func TestQuota_withTransportAsClient(t *testing.T) {
 		// In one or two of a hundred runs, one of 700 requests is rejected.
 		{name: "token bucket of a minute", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98, late: 1},
 		{name: "token bucket of ten seconds", limit: 500, window: 10 * time.Second, servers: 1, length: time.Minute, used: 0.98},
-		{
-			name: "all priorities share the quota", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98, late: 1,
-			priorities: []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical},
-		},
+		{name: "all priorities share the quota", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98, late: 1,
+			priorities: []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}},
 		{name: "three servers", limit: 300, window: time.Minute, servers: 3, length: 6 * time.Minute, used: 0.98, late: 1},
 		// The server advertises only a reset, and that of a sliding window is a whole
 		// window after the last request, rounded up to a second. Responses arrive out of order,

@@ -51,30 +51,22 @@ func TestShedder_servesKeysWithFewSlotsFirst(t *testing.T) {
 		waiting  []request
 		want     []string // the order of those that waited
 	}{
-		{
-			"no key: by priority, then the newest", nil, 1,
+		{"no key: by priority, then the newest", nil, 1,
 			[]request{{"0", "hog", "critical"}},
 			[]request{{"1", "hog", "critical"}, {"2", "a", ""}, {"3", "b", ""}},
-			[]string{"1", "3", "2"},
-		},
-		{
-			"one key holds all slots: until it holds less than half, the other keys are next, whatever the priority", tenant, 4,
+			[]string{"1", "3", "2"}},
+		{"one key holds all slots: until it holds less than half, the other keys are next, whatever the priority", tenant, 4,
 			[]request{{"0", "hog", "critical"}, {"0", "hog", "critical"}, {"0", "hog", "critical"}, {"0", "hog", "critical"}},
 			[]request{{"1", "hog", "critical"}, {"2", "a", "batch"}, {"3", "b", ""}, {"4", "c", "critical"}},
-			[]string{"4", "3", "1", "2"},
-		},
-		{
-			"one key only: by priority", tenant, 2,
+			[]string{"4", "3", "1", "2"}},
+		{"one key only: by priority", tenant, 2,
 			[]request{{"0", "a", ""}, {"0", "a", ""}},
 			[]request{{"1", "a", "batch"}, {"2", "a", "critical"}, {"3", "a", ""}},
-			[]string{"2", "3", "1"},
-		},
-		{
-			"nothing is held: priority first", tenant, 1,
+			[]string{"2", "3", "1"}},
+		{"nothing is held: priority first", tenant, 1,
 			[]request{{"0", "hog", ""}},
 			[]request{{"1", "a", "batch"}, {"2", "b", "critical"}, {"3", "c", ""}},
-			[]string{"2", "3", "1"},
-		},
+			[]string{"2", "3", "1"}},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			g := newGated()

@@ -151,11 +151,9 @@ func TestStoreIsAskedNoMoreThanNeeded(t *testing.T) {
 	}{
 		{"it refuses the outcome", []rule{{onComplete, 1, always, fault{before: idempotency.ErrInvalid}}}, 1, 0},
 		{"the lease is lost", []rule{{onComplete, 1, always, lost}}, 1, 0},
-		{
-			"the lease is lost by the second time, and the record is gone",
+		{"the lease is lost by the second time, and the record is gone",
 			[]rule{{onComplete, 1, 0, fault{before: errDown}}, {onComplete, 2, always, lost}, {onLoad, 1, always, fault{before: driver.ErrNotFound}}},
-			2, 1,
-		},
+			2, 1},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			store := faulty(new(idempotency.Memory), row.rules...)

@@ -250,26 +250,20 @@ func TestHedgesRetriesAndWaits(t *testing.T) {
 		calls     int
 		want      map[string]float64
 	}{
-		{
-			"hedge is first: won", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}}, script(answer{after: 5 * s, status: 200}, answer{status: 200}), 0, 1,
-			map[string]float64{"hedges{resilienthttp.hedge.won=true resilienthttp.scope=api.test:8443}": 1},
-		},
+		{"hedge is first: won", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}}, script(answer{after: 5 * s, status: 200}, answer{status: 200}), 0, 1,
+			map[string]float64{"hedges{resilienthttp.hedge.won=true resilienthttp.scope=api.test:8443}": 1}},
 		{
 			"hedge is second: lost", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}}, script(answer{after: 2 * s, status: 200}, answer{after: 5 * s, status: 200}), 0, 1,
 			map[string]float64{"hedges{resilienthttp.hedge.won=false resilienthttp.scope=api.test:8443}": 1},
 		},
-		{
-			"retry after a hedge: the reason is the attempt's", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}, Policy: every(s)},
+		{"retry after a hedge: the reason is the attempt's", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}, Policy: every(s)},
 			script(answer{after: 2 * s, status: 502}, answer{after: 2 * s, status: 503}, answer{status: 200}), 0, 1,
 			map[string]float64{
 				"hedges{resilienthttp.hedge.won=false resilienthttp.scope=api.test:8443}": 1, "retries{resilienthttp.retry.reason=502 resilienthttp.scope=api.test:8443}": 1,
 				"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=backoff}": 2, // with the second of the hedge
-			},
-		},
-		{
-			"hedge on a slow attempt: hedge_slow_attempt", &resilienthttp.Transport{}, script(answer{after: time.Hour}, answer{status: 200}), time.Minute, 1,
-			map[string]float64{"retries{resilienthttp.retry.reason=hedge_slow_attempt resilienthttp.scope=api.test:8443}": 1},
-		},
+			}},
+		{"hedge on a slow attempt: hedge_slow_attempt", &resilienthttp.Transport{}, script(answer{after: time.Hour}, answer{status: 200}), time.Minute, 1,
+			map[string]float64{"retries{resilienthttp.retry.reason=hedge_slow_attempt resilienthttp.scope=api.test:8443}": 1}},
 		{
 			"error: its error.type", &resilienthttp.Transport{Policy: every(s)}, script(answer{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, answer{status: 200}), 0, 1,
 			map[string]float64{"retries{resilienthttp.retry.reason=connection_refused resilienthttp.scope=api.test:8443}": 1, "wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=backoff}": 1},
@@ -278,11 +272,9 @@ func TestHedgesRetriesAndWaits(t *testing.T) {
 			"canceled in the queue for RateLimit.Limit: fixed_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}, script(answer{status: 200}), 3 * s, 2,
 			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=fixed_limit}": 3},
 		},
-		{
-			"canceled in the queue for a quota: quota", &resilienthttp.Transport{},
+		{"canceled in the queue for a quota: quota", &resilienthttp.Transport{},
 			script(answer{status: 200, header: []string{"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}}), 3 * s, 2,
-			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=quota}": 3},
-		},
+			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=quota}": 3}},
 		{
 			"retry in the queue: backoff and fixed_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(s)}, script(unavailable, answer{status: 200}), 0, 1,
 			map[string]float64{
