@@ -20,107 +20,58 @@ import (
 // table only together with docs/server-idempotency.md.
 func TestProblemsAreAContract(t *testing.T) {
 	ok := answer(http.StatusCreated, "made")
-	down := func(verb string) idempotency.Store {
-		return faulty(new(idempotency.Memory), rule{verb, 1, always, fault{before: errDown}})
+	memory := func(next http.HandlerFunc, change ...func(*idempotency.Handler)) *rig {
+		return newRig(new(idempotency.Memory), next, change...)
 	}
+	failing := func(verb string, err error) *rig {
+		return newRig(faulty(new(idempotency.Memory), rule{verb, 1, always, fault{before: err}}), ok)
+	}
+	store := new(idempotency.Memory)
+	inProgress := newRig(store, ok)
+	crash(t, inProgress.Handler, store, request(t))
+	nothing := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Handler", "this") }
 	for _, row := range []struct {
 		kind, title, detail string
 		status              int
 		should, after       string // X-Should-Retry, Retry-After
-		rig                 func() *rig
+		rig                 *rig
 		request             func(*http.Request)
 		twice               bool // the second response counts
 	}{
-		{
-			kind: "key-missing", title: "An idempotency key is required", detail: "Send one in Idempotency-Key.", status: 400,
-			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
-			request: func(r *http.Request) { r.Header.Del("Idempotency-Key") },
-		},
-		{
-			kind: "key-invalid", title: "The idempotency key is malformed", detail: "Idempotency-Key is there more than once", status: 400,
-			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
-			request: func(r *http.Request) { r.Header.Add("Idempotency-Key", "b") },
-		},
-		{
-			kind: "scope", title: "The request does not belong to a known account", status: 403,
-			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
-			request: func(r *http.Request) { r.Header.Set("Tenant", "unknown") },
-		},
-		{
-			kind: "body-incomplete", title: "The request's body is incomplete", status: 400,
-			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
-			request: func(r *http.Request) { r.ContentLength++ },
-		},
-		{
-			kind: "body-too-large", title: "The request's body is too large", detail: "The limit is 3 bytes.", status: 413,
-			rig: func() *rig {
-				return newRig(new(idempotency.Memory), ok, func(h *idempotency.Handler) { h.MaxBody = 3 })
-			},
-		},
-		{
-			kind: "in-progress", title: "A request with this key is being executed", status: 409, after: "1",
-			rig: func() *rig {
-				store := new(idempotency.Memory)
-				r := newRig(store, ok)
-				crash(t, r.Handler, store, request(t))
-				return r
-			},
-		},
-		{
-			kind: "mismatch", title: "The key was used for another request", status: 422, should: "false", twice: true,
-			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
-			request: func(r *http.Request) { r.URL.RawQuery = "n=" + time.Now().String() },
-		},
-		{
-			kind: "unreplayable", title: "The request was executed before; its response is not stored",
-			status: 409, should: "false", twice: true,
-			rig: func() *rig {
-				return newRig(new(idempotency.Memory), ok, func(h *idempotency.Handler) { h.MaxResponse = 1 })
-			},
-		},
-		{
-			kind: "unknown", title: "It is not known whether the request took effect", status: 409, should: "false", twice: true,
-			rig: func() *rig {
-				return newRig(new(idempotency.Memory), func(http.ResponseWriter, *http.Request) { panic("test") })
-			},
-		},
-		{
-			kind: "no-response", title: "The handler gave no complete response", status: 500, should: "false",
-			rig: func() *rig {
-				return newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Handler", "this") })
-			},
-		},
-		{
-			kind: "load", title: "The request was executed before; its response is not available now", status: 503,
-			twice: true, rig: func() *rig {
-				return newRig(new(idempotency.Memory), refers(http.StatusCreated), rebuild(idempotency.Result{}, errDown))
-			},
-		},
-		{
-			kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
-			rig: func() *rig { return newRig(down(onReserve), ok) },
-		},
-		{
-			kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result",
-			status: 503,
-			rig: func() *rig {
-				return newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}), ok)
-			},
-		},
-		{
-			kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false",
-			rig: func() *rig { return newRig(nil, ok) },
-		},
+		{kind: "key-missing", title: "An idempotency key is required", detail: "Send one in Idempotency-Key.", status: 400, rig: memory(ok),
+			request: func(r *http.Request) { r.Header.Del("Idempotency-Key") }},
+		{kind: "key-invalid", title: "The idempotency key is malformed", detail: "Idempotency-Key is there more than once", status: 400, rig: memory(ok),
+			request: func(r *http.Request) { r.Header.Add("Idempotency-Key", "b") }},
+		{kind: "scope", title: "The request does not belong to a known account", status: 403, rig: memory(ok),
+			request: func(r *http.Request) { r.Header.Set("Tenant", "unknown") }},
+		{kind: "body-incomplete", title: "The request's body is incomplete", status: 400, rig: memory(ok),
+			request: func(r *http.Request) { r.ContentLength++ }},
+		{kind: "body-too-large", title: "The request's body is too large", detail: "The limit is 3 bytes.", status: 413,
+			rig: memory(ok, func(h *idempotency.Handler) { h.MaxBody = 3 })},
+		{kind: "in-progress", title: "A request with this key is being executed", status: 409, after: "1", rig: inProgress},
+		{kind: "mismatch", title: "The key was used for another request", status: 422, should: "false", twice: true, rig: memory(ok),
+			request: func(r *http.Request) { r.URL.RawQuery = "n=" + time.Now().String() }},
+		{kind: "unreplayable", title: "The request was executed before; its response is not stored", status: 409, should: "false", twice: true,
+			rig: memory(ok, func(h *idempotency.Handler) { h.MaxResponse = 1 })},
+		{kind: "unknown", title: "It is not known whether the request took effect", status: 409, should: "false", twice: true,
+			rig: memory(func(http.ResponseWriter, *http.Request) { panic("test") })},
+		{kind: "no-response", title: "The handler gave no complete response", status: 500, should: "false", rig: memory(nothing)},
+		{kind: "load", title: "The request was executed before; its response is not available now", status: 503, twice: true,
+			rig: memory(refers(http.StatusCreated), rebuild(idempotency.Result{}, errDown))},
+		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
+			rig: failing(onReserve, errDown)},
+		{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: 503,
+			rig: failing(onComplete, idempotency.ErrLeaseLost)},
+		{kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false", rig: newRig(nil, ok)},
 	} {
 		bubble.Run(t, row.kind, func(t *testing.T) {
-			r := row.rig()
 			send := func() *httptest.ResponseRecorder {
 				time.Sleep(time.Second)
 				req := request(t)
 				if row.request != nil {
 					row.request(req)
 				}
-				w, _ := servePanicking(r, req)
+				w, _ := servePanicking(row.rig, req)
 				return w
 			}
 			w := send()
@@ -144,7 +95,7 @@ func TestProblemsAreAContract(t *testing.T) {
 				header.Set("Retry-After", row.after)
 			}
 			assert.Equal(t, header, w.Header())
-			event := r.last(t)
+			event := row.rig.last(t)
 			assert.Equal(t, row.status, event.Code)
 		})
 	}

@@ -27,59 +27,27 @@ func TestDecide(t *testing.T) {
 		step driver.Step
 		driver.Reservation
 	}
+	take := want{driver.Take, driver.Reservation{Decision: driver.Acquired}}
+	resume := want{driver.Take, driver.Reservation{Decision: driver.Acquired, Resumed: true}}
+	leave := func(d driver.Decision) want { return want{driver.Leave, driver.Reservation{Decision: d}} }
 	rules := []struct {
 		name string
 		when func(g given) bool
 		want want
 	}{
-		{
-			"expired is absent", func(g given) bool {
-				return g.expires <= 0 && (dead(g) && repeats(g) || g.status != driver.InProgress && g.status != driver.Unknown)
-			},
-			want{driver.Take, driver.Reservation{Decision: driver.Acquired}},
-		},
-		{
-			"another request", func(g given) bool { return !g.same },
-			want{driver.Leave, driver.Reservation{Decision: driver.Mismatch}},
-		},
-		{
-			"finished", func(g given) bool { return g.status.Finished() },
-			want{driver.Leave, driver.Reservation{Decision: driver.Done}},
-		},
-		{
-			"failed retryable, resumed", func(g given) bool {
-				return g.status == driver.FailedRetryable && g.takeover == driver.Resume
-			},
-			want{driver.Take, driver.Reservation{Decision: driver.Acquired, Resumed: true}},
-		},
-		{
-			"failed retryable", func(g given) bool { return g.status == driver.FailedRetryable },
-			want{driver.Take, driver.Reservation{Decision: driver.Acquired}},
-		},
-		{
-			"unknown, or of a newer version", func(g given) bool { return g.status != driver.InProgress },
-			want{driver.Leave, driver.Reservation{Decision: driver.DecisionUnknown}},
-		},
-		{
-			"the same claim again", func(g given) bool { return g.owner && !dead(g) },
-			want{driver.Leave, driver.Reservation{Decision: driver.Acquired}},
-		},
-		{
-			"in progress", func(g given) bool { return !dead(g) },
-			want{driver.Leave, driver.Reservation{Decision: driver.DecisionInProgress}},
-		},
-		{
-			"executed again", func(g given) bool { return g.takeover == driver.Reexecute },
-			want{driver.Take, driver.Reservation{Decision: driver.Acquired}},
-		},
-		{
-			"resumed", func(g given) bool { return g.takeover == driver.Resume },
-			want{driver.Take, driver.Reservation{Decision: driver.Acquired, Resumed: true}},
-		},
-		{
-			"abandoned", func(given) bool { return true },
-			want{driver.StepMarkUnknown, driver.Reservation{Decision: driver.DecisionUnknown, LeaseExpired: true}},
-		},
+		{"expired is absent", func(g given) bool {
+			return g.expires <= 0 && (dead(g) && repeats(g) || g.status != driver.InProgress && g.status != driver.Unknown)
+		}, take},
+		{"another request", func(g given) bool { return !g.same }, leave(driver.Mismatch)},
+		{"finished", func(g given) bool { return g.status.Finished() }, leave(driver.Done)},
+		{"failed retryable, resumed", func(g given) bool { return g.status == driver.FailedRetryable && g.takeover == driver.Resume }, resume},
+		{"failed retryable", func(g given) bool { return g.status == driver.FailedRetryable }, take},
+		{"unknown, or of a newer version", func(g given) bool { return g.status != driver.InProgress }, leave(driver.DecisionUnknown)},
+		{"the same claim again", func(g given) bool { return g.owner && !dead(g) }, leave(driver.Acquired)},
+		{"in progress", func(g given) bool { return !dead(g) }, leave(driver.DecisionInProgress)},
+		{"executed again", func(g given) bool { return g.takeover == driver.Reexecute }, take},
+		{"resumed", func(g given) bool { return g.takeover == driver.Resume }, resume},
+		{"abandoned", func(given) bool { return true }, want{driver.StepMarkUnknown, driver.Reservation{Decision: driver.DecisionUnknown, LeaseExpired: true}}},
 	}
 
 	now := time.Date(2026, 3, 29, 1, 59, 59, 0, time.UTC)
