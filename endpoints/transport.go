@@ -114,8 +114,7 @@ func (t *Transport) configure() {
 	}
 	for i := range t.Endpoints {
 		e := &t.Endpoints[i]
-		base := *e.URL
-		target := route.Target{Name: e.name(), Scope: e.scope(), URL: &base, Header: http.Header{}}
+		target := route.Target{Name: e.name(), Scope: e.scope(), URL: new(*e.URL), Header: http.Header{}}
 		for name, values := range e.Header {
 			target.Header[http.CanonicalHeaderKey(name)] = append([]string(nil), values...)
 		}

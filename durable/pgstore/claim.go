@@ -28,8 +28,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		claimed = driver.Claimed{Now: r.now, Held: r.held, Waiting: r.waiting, Lease: r.expires.Sub(r.now)} // anew for each try
 		var w writing
 		for _, row := range rows {
-			e := claim.Event(&row.Record)
-			if result := w.take(row, &e, r.now); result.Err == nil {
+			if result := w.take(row, new(claim.Event(&row.Record)), r.now); result.Err == nil {
 				claimed.Changes = append(claimed.Changes, result.Change)
 			}
 		}

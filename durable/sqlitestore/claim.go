@@ -32,8 +32,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 			return err
 		}
 		for _, r := range rows {
-			e := claim.Event(&r.Record)
-			result, err := t.judge(ctx, r, &e)
+			result, err := t.judge(ctx, r, new(claim.Event(&r.Record)))
 			if err != nil {
 				return err
 			}

@@ -82,8 +82,7 @@ func resultArgs(o *driver.Outcome) ([4]any, error) {
 	}
 	var header *string // text, because not all of pgx's modes encode bytes as text
 	if text != nil {
-		s := string(text)
-		header = &s
+		header = new(string(text))
 	}
 	var reference []byte
 	if result.Reference != "" {

@@ -128,8 +128,7 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 		claimed := Claimed{Now: now, Held: m.held(now), Waiting: m.waiting(now)}
 		claim.Wait(claimed.Waiting)
 		for _, row := range m.choose(&claim, now) {
-			e := claim.Event(&row.Record)
-			if change, err := m.apply(&e, now); err == nil {
+			if change, err := m.apply(new(claim.Event(&row.Record)), now); err == nil {
 				claimed.Changes = append(claimed.Changes, change)
 			}
 		}

@@ -89,10 +89,9 @@ func enqueue(in driver.Intent) driver.Event {
 
 // finish ends the attempt that a claim began.
 func finish(r *driver.Record, outcome driver.Outcome, decision driver.Decision) driver.Event {
-	t := terms[r.Gateway]
 	return driver.Event{
 		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &t, Outcome: outcome, Decision: decision,
+		Terms: new(terms[r.Gateway]), Outcome: outcome, Decision: decision,
 	}
 }
 
@@ -249,8 +248,7 @@ func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 			if before[j].ID != change.Record.ID {
 				continue
 			}
-			e := c.Event(&before[j])
-			want, err := driver.Decide(&before[j], &e, change.Record.UpdatedAt)
+			want, err := driver.Decide(&before[j], new(c.Event(&before[j])), change.Record.UpdatedAt)
 			require.NoError(k, err)
 			require.Equal(k, whole(want), whole(*change), "a claim is not as Decide says")
 		}
