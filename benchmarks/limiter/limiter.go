@@ -124,10 +124,8 @@ func New(l Limit) Meter {
 		return &windowMeter{Limit: l, begins: -l.Window}
 	case SlidingWindow:
 		return &slidingMeter{Limit: l}
-	case TokenBucket:
-		return &bucketMeter{Limit: l, tokens: float64(l.Burst)}
-	case GCRA:
-		return &gcraMeter{Limit: l, step: float64(l.Window) / float64(l.Quota)}
+	case TokenBucket, GCRA:
+		return &bucketMeter{Limit: l, step: float64(l.Window) / float64(l.Quota)}
 	case Concurrency:
 	}
 	return &slotMeter{Limit: l}
@@ -220,52 +218,16 @@ func (m *slidingMeter) Left(now time.Duration) (int, time.Duration) {
 	return max(m.Quota-m.used, 0), m.taken[len(m.taken)-1].at + m.Window - now
 }
 
-// bucketMeter is a TokenBucket.
-type bucketMeter struct {
-	Limit
-	tokens float64
-	last   time.Duration
-}
-
 const tiny = 1e-6 // sums of fractions are not exact
 
-func (m *bucketMeter) refillTo(now time.Duration) {
-	m.tokens = min(m.tokens+(now-m.last).Seconds()*m.PerSecond(0), float64(m.Burst))
-	m.last = now
-}
-
-func (m *bucketMeter) Earliest(now time.Duration, cost int) time.Duration {
-	m.refillTo(now)
-	if lack := float64(cost) - m.tokens; lack > tiny {
-		return now + time.Duration(math.Ceil(lack/m.PerSecond(0)*float64(time.Second)))
-	}
-	return now
-}
-
-func (m *bucketMeter) Take(now, _ time.Duration, cost int) {
-	m.refillTo(now)
-	m.tokens -= float64(cost)
-}
-
-func (m *bucketMeter) Fine(now time.Duration, cost int) {
-	m.refillTo(now)
-	m.tokens = max(m.tokens-float64(cost), 0)
-}
-
-func (m *bucketMeter) Left(now time.Duration) (int, time.Duration) {
-	m.refillTo(now)
-	lack := float64(m.Burst) - m.tokens
-	return max(int(m.tokens+tiny), 0), time.Duration(lack / m.PerSecond(0) * float64(time.Second))
-}
-
-// gcraMeter is a GCRA: full is the time at which all units are available.
-type gcraMeter struct {
+// bucketMeter is a TokenBucket or GCRA, which grant the same: full is the time at which all units are available.
+type bucketMeter struct {
 	Limit
 	step float64 // time of a unit
 	full float64
 }
 
-func (m *gcraMeter) Earliest(now time.Duration, cost int) time.Duration {
+func (m *bucketMeter) Earliest(now time.Duration, cost int) time.Duration {
 	at := m.full + float64(cost-m.Burst)*m.step
 	if at-float64(now) < 1 {
 		return now
@@ -273,16 +235,16 @@ func (m *gcraMeter) Earliest(now time.Duration, cost int) time.Duration {
 	return time.Duration(math.Ceil(at))
 }
 
-func (m *gcraMeter) Take(now, _ time.Duration, cost int) {
+func (m *bucketMeter) Take(now, _ time.Duration, cost int) {
 	m.full = max(m.full, float64(now)) + float64(cost)*m.step
 }
 
-func (m *gcraMeter) Fine(now time.Duration, cost int) {
+func (m *bucketMeter) Fine(now time.Duration, cost int) {
 	m.Take(now, 0, cost)
 	m.full = min(m.full, float64(now)+float64(m.Burst)*m.step)
 }
 
-func (m *gcraMeter) Left(now time.Duration) (int, time.Duration) {
+func (m *bucketMeter) Left(now time.Duration) (int, time.Duration) {
 	wait := max(m.full-float64(now), 0)
 	return max(int(float64(m.Burst)-wait/m.step+tiny), 0), time.Duration(wait)
 }
