@@ -247,27 +247,23 @@ func (panickyBody) Close() error { return nil }
 // and nothing is held: no probe slot, no request in flight, no response body and no context.
 func TestPanic_releasesPermits(t *testing.T) {
 	boom := func() { panic("boom") }
-	places := map[string]func(how func(), tr *resilienthttp.Transport, base *scriptedBase){
-		"Base": func(how func(), _ *resilienthttp.Transport, base *scriptedBase) {
-			base.steps[1] = func(r *http.Request) (*http.Response, error) { how(); return nil, nil }
-		},
-		"AttemptStart": func(how func(), tr *resilienthttp.Transport, _ *scriptedBase) {
+	places := map[string]func(how func(), tr *resilienthttp.Transport){
+		"Base": func(func(), *resilienthttp.Transport) {}, // below
+		"AttemptStart": func(how func(), tr *resilienthttp.Transport) {
 			tr.Trace.AttemptStart = func(*resilienthttp.Attempt) { how() }
 		},
-		"AttemptDone": func(how func(), tr *resilienthttp.Transport, _ *scriptedBase) {
+		"AttemptDone": func(how func(), tr *resilienthttp.Transport) {
 			tr.Trace.AttemptDone = func(*resilienthttp.Attempt) { how() }
 		},
-		"Classify": func(how func(), tr *resilienthttp.Transport, _ *scriptedBase) {
-			tr.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { how(); return 0 }
-		},
-		"RetryWait": func(how func(), tr *resilienthttp.Transport, _ *scriptedBase) {
+		"RetryWait": func(how func(), tr *resilienthttp.Transport) {
 			tr.Trace.RetryWait = func(*resilienthttp.Attempt) { how() }
 		},
-		"Backoff": func(how func(), tr *resilienthttp.Transport, _ *scriptedBase) {
-			tr.Policy.Backoff = func(int, time.Duration) time.Duration { how(); return 0 }
+		"CallDone": func(how func(), tr *resilienthttp.Transport) { tr.Trace.CallDone = func(*resilienthttp.Call) { how() } },
+		"Classify": func(how func(), tr *resilienthttp.Transport) {
+			tr.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { how(); return 0 }
 		},
-		"CallDone": func(how func(), tr *resilienthttp.Transport, _ *scriptedBase) {
-			tr.Trace.CallDone = func(*resilienthttp.Call) { how() }
+		"Backoff": func(how func(), tr *resilienthttp.Transport) {
+			tr.Policy.Backoff = func(int, time.Duration) time.Duration { how(); return 0 }
 		},
 	}
 	for place, arrange := range places {
@@ -288,11 +284,15 @@ func TestPanic_releasesPermits(t *testing.T) {
 					}),
 					RateLimit: limits, Breaker: breaker, Trace: &resilienthttp.Trace{}, Policy: every(0),
 				}
-				arrange(func() {
+				armedHow := func() {
 					if armed.Load() {
 						how()
 					}
-				}, tr, base)
+				}
+				arrange(armedHow, tr)
+				if place == "Base" {
+					base.steps[1] = func(*http.Request) (*http.Response, error) { armedHow(); return nil, nil }
+				}
 				single := func() *http.Request { return get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())) }
 
 				readAll(t, roundTrip(t, tr, single())) // opens the circuit, and leaves one request of the quota

@@ -161,56 +161,34 @@ func TestBackoffArguments(t *testing.T) {
 // §4.13: cancellation ends the wait at once, and the error has the result of the last attempt.
 func TestCancelInBackoff(t *testing.T) {
 	cause := errors.New("the user has left")
-	canceled := func(r *http.Request) *http.Request {
-		ctx, cancel := context.WithCancel(r.Context())
-		time.AfterFunc(time.Second, cancel)
-		return r.WithContext(ctx)
+	canceled := func(cause error) func(*http.Request) *http.Request {
+		return func(r *http.Request) *http.Request {
+			ctx, cancel := context.WithCancelCause(r.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			return r.WithContext(ctx)
+		}
 	}
 	tests := []struct {
-		name string
-		step step
-		// leave makes the caller leave after a second.
-		leave func(*http.Request) *http.Request
+		name  string
+		step  step
+		leave func(*http.Request) *http.Request // the caller leaves after a second
 		is    []error
 		text  string
 	}{
-		{
-			"context, after a status", status(503),
-			canceled, []error{context.Canceled},
-			"resilienthttp: context canceled (attempt 2 ended with status 503)",
-		},
-		{
-			"context, after an error", failing(errReset),
-			canceled, []error{context.Canceled, errReset},
-			"resilienthttp: context canceled (attempt 2 ended with connection broke)",
-		},
-		{
-			"context with a cause", status(503),
-			func(r *http.Request) *http.Request {
-				ctx, cancel := context.WithCancelCause(r.Context())
-				time.AfterFunc(time.Second, func() { cancel(cause) })
-				return r.WithContext(ctx)
-			}, []error{context.Canceled, cause},
-			"resilienthttp: context canceled: *errors.errorString (not shown) (attempt 2 ended with status 503)",
-		},
-		{
-			"Request.Cancel", status(503),
-			func(r *http.Request) *http.Request {
-				cancel := make(chan struct{})
-				time.AfterFunc(time.Second, func() { close(cancel) })
-				r.Cancel = cancel
-				return r
-			}, []error{context.Canceled},
-			"resilienthttp: context canceled (attempt 2 ended with status 503)",
-		},
-		{
-			"Request.Cancel and a context", status(503),
-			func(r *http.Request) *http.Request {
-				r.Cancel = make(chan struct{})
-				return canceled(r)
-			}, []error{context.Canceled},
-			"resilienthttp: context canceled (attempt 2 ended with status 503)",
-		},
+		{"context, after a status", status(503), canceled(nil), []error{context.Canceled}, "context canceled (attempt 2 ended with status 503)"},
+		{"context, after an error", failing(errReset), canceled(nil), []error{context.Canceled, errReset}, "context canceled (attempt 2 ended with connection broke)"},
+		{"context with a cause", status(503), canceled(cause), []error{context.Canceled, cause},
+			"context canceled: *errors.errorString (not shown) (attempt 2 ended with status 503)"},
+		{"Request.Cancel", status(503), func(r *http.Request) *http.Request {
+			cancel := make(chan struct{})
+			time.AfterFunc(time.Second, func() { close(cancel) })
+			r.Cancel = cancel
+			return r
+		}, []error{context.Canceled}, "context canceled (attempt 2 ended with status 503)"},
+		{"Request.Cancel and a context", status(503), func(r *http.Request) *http.Request {
+			r.Cancel = make(chan struct{})
+			return canceled(nil)(r)
+		}, []error{context.Canceled}, "context canceled (attempt 2 ended with status 503)"},
 	}
 	for _, tt := range tests {
 		bubble.Run(t, tt.name, func(t *testing.T) {
@@ -228,7 +206,7 @@ func TestCancelInBackoff(t *testing.T) {
 			attempts := asError(t, err).Attempts
 			require.Len(t, attempts, 2)
 			require.Equal(t, 800*time.Millisecond, attempts[1].RetryWait)
-			require.Equal(t, tt.text, err.Error())
+			require.Equal(t, "resilienthttp: "+tt.text, err.Error())
 			base.requireBalance(t)
 		})
 	}

@@ -77,8 +77,7 @@ func TestQuota_storeFails(t *testing.T) {
 func TestQuota_fallbackBeginsAndEnds(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
-			store := new(slowStore)
-			store.setDelay(time.Millisecond)
+			store := newSlowStore(time.Millisecond)
 			var failures atomic.Int64
 			q := &admission.Quota{Limit: 1_000_000, Store: store, Trace: &admission.Trace{
 				StoreFailed: func(*admission.Event) { failures.Add(1) },
@@ -150,8 +149,7 @@ func TestQuota_fallbackWithFewRequests(t *testing.T) {
 func TestQuota_fallbackAfterQuietTime(t *testing.T) {
 	for late, fallback := range map[int]bool{1: false, 2: false, 3: true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := new(slowStore)
-			store.setDelay(time.Millisecond)
+			store := newSlowStore(time.Millisecond)
 			h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
 			for range 20 {
 				ask(t, h)
@@ -172,8 +170,7 @@ func TestQuota_fallbackAfterQuietTime(t *testing.T) {
 // the probe.
 func TestQuota_probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(slowStore)
-		store.setDelay(time.Millisecond)
+		store := newSlowStore(time.Millisecond)
 		h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
 		ask(t, h)
 		store.setDelay(hangs)
@@ -245,8 +242,7 @@ func TestQuota_storeConnects(t *testing.T) {
 // hangingStore returns a store that hangs after its first answer, and a handler that waits 3 s for it.
 func hangingStore(t *testing.T) (*slowStore, http.Handler) {
 	t.Helper()
-	store := new(slowStore)
-	store.setDelay(time.Millisecond)
+	store := newSlowStore(time.Millisecond)
 	h := (&admission.Quota{Limit: 1000, Store: store, Timeout: 3 * time.Second}).Handler(ok())
 	ask(t, h)
 	store.setDelay(hangs)
@@ -302,8 +298,7 @@ func TestQuota_lateProbeAfterFallback(t *testing.T) {
 func TestQuota_localBucketOfRejectedKey(t *testing.T) {
 	for _, sliding := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := new(slowStore)
-			store.setDelay(time.Millisecond)
+			store := newSlowStore(time.Millisecond)
 			h := (&admission.Quota{Limit: 5, Sliding: sliding, Store: store}).Handler(ok())
 			for range 5 {
 				require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
@@ -334,8 +329,7 @@ func TestQuota_namesInSharedStore(t *testing.T) {
 // A request that ends before the store answers is no failure of the store.
 func TestQuota_clientGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(slowStore)
-		store.setDelay(50 * time.Millisecond)
+		store := newSlowStore(50 * time.Millisecond)
 		var failures atomic.Int64
 		q := &admission.Quota{Limit: 1000, Store: store, Trace: &admission.Trace{
 			StoreFailed: func(*admission.Event) { failures.Add(1) },
@@ -359,8 +353,7 @@ func TestQuota_clientGoesAway(t *testing.T) {
 // fallback.
 func TestQuota_replayWithLateStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(slowStore)
-		store.setDelay(time.Millisecond)
+		store := newSlowStore(time.Millisecond)
 		var failures atomic.Int64
 		q := &admission.Quota{Limit: 1000, Store: store, Timeout: 20 * time.Millisecond, Trace: &admission.Trace{
 			StoreFailed: func(*admission.Event) { failures.Add(1) },
@@ -391,6 +384,12 @@ func (f storeFunc) Take(ctx context.Context, key string, want, minUnits int, r q
 }
 
 func (f storeFunc) Block(context.Context, string, time.Time) error { return nil }
+
+func newSlowStore(delay time.Duration) *slowStore {
+	s := new(slowStore)
+	s.setDelay(delay)
+	return s
+}
 
 // slowStore is a Memory that answers after a delay, or when the context is done. Half of
 // the takes that end with the context are counted.
