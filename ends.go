@@ -100,10 +100,11 @@ func (e *endCounts) fail(start time.Duration) {
 	}
 }
 
-func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls int) {
+// counts counts the calls in some of the window's buckets: see window.Counter.
+func (e *endCounts) counts(at time.Duration, from, to int) (n [classes]int, calls int) {
 	for pair := range classes / 2 {
 		if c := e.counters[pair].Load(); c != nil {
-			first, second := c.Newest(at, responsesWindow, buckets)
+			first, second := c.Count(at, responsesWindow, from, to)
 			n[2*pair], n[2*pair+1] = int(first), int(second)
 			calls += n[2*pair] + n[2*pair+1]
 		}
@@ -112,7 +113,7 @@ func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls
 }
 
 func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
-	n, calls := e.counts(at, buckets)
+	n, calls := e.counts(at, 0, buckets)
 	s := ResponseStatus{
 		Calls:        calls,
 		ClientErrors: n[classClientError] + n[classThrottled], Throttled: n[classThrottled], ServerErrors: n[classServerError],

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,14 @@ type traceLogger struct {
 
 func (l *traceLogger) to() *slog.Logger { return cmp.Or(l.logger, slog.Default()) }
 
+// when returns an attribute of some records, or nothing, which log leaves out.
+func when(present bool, attr slog.Attr) slog.Attr {
+	if present {
+		return attr
+	}
+	return slog.Attr{}
+}
+
 // log writes a record, unless too many of its event were written. A rate of 0 means that each is written.
 func (l *traceLogger) log(ctx context.Context, level slog.Level, event string, rate int, attrs []slog.Attr) {
 	logger := l.to()
@@ -52,12 +61,12 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, event string, r
 		if !ok {
 			return
 		}
-		if suppressed > 0 {
-			attrs = append(attrs, slog.Int("suppressed", suppressed))
-		}
+		attrs = append(attrs, when(suppressed > 0, slog.Int("suppressed", suppressed)))
 	}
+	attrs = append([]slog.Attr{slog.String("event", event)}, attrs...)
+	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == "" })
 	//nolint:sloglint // one of a few messages, each a constant
-	logger.LogAttrs(ctx, level, strings.ReplaceAll(event, "_", " "), append([]slog.Attr{slog.String("event", event)}, attrs...)...)
+	logger.LogAttrs(ctx, level, strings.ReplaceAll(event, "_", " "), attrs...)
 }
 
 func (l *traceLogger) attempt(a *Attempt) {
@@ -65,10 +74,8 @@ func (l *traceLogger) attempt(a *Attempt) {
 	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, neterr.ErrSuperseded) {
 		level, event = slog.LevelWarn, "attempt_failed"
 	}
-	attrs := append(attemptAttrs(a), slog.Duration("duration", a.Latency))
-	if a.QueueWait >= time.Millisecond {
-		attrs = append(attrs, slog.Duration("queue_wait", a.QueueWait))
-	}
+	attrs := append(attemptAttrs(a), slog.Duration("duration", a.Latency),
+		when(a.QueueWait >= time.Millisecond, slog.Duration("queue_wait", a.QueueWait)))
 	l.log(a.Request.Context(), level, event, otherRate, attrs)
 	l.pace(a)
 }
@@ -114,14 +121,12 @@ func quotaAttrs(q *QuotaStatus) []slog.Attr {
 	if q == nil {
 		return nil
 	}
-	attrs := []slog.Attr{slog.Int64("quota_limit", q.Limit), slog.Int64("quota_remaining", q.Remaining)}
-	if q.UsedByOthers > 0 {
-		attrs = append(attrs, slog.Int64("quota_used_by_others", q.UsedByOthers))
+	until := later(q.Reset, q.BlockedUntil)
+	return []slog.Attr{
+		slog.Int64("quota_limit", q.Limit), slog.Int64("quota_remaining", q.Remaining),
+		when(q.UsedByOthers > 0, slog.Int64("quota_used_by_others", q.UsedByOthers)),
+		when(!until.IsZero(), slog.Time("quota_until", until.UTC())),
 	}
-	if until := later(q.Reset, q.BlockedUntil); !until.IsZero() {
-		attrs = append(attrs, slog.Time("quota_until", until.UTC()))
-	}
-	return attrs
 }
 
 func (l *traceLogger) connectionLeft(a *Attempt) {
@@ -142,10 +147,9 @@ func (l *traceLogger) call(c *Call) {
 	if queueWait+retryWait >= slowWait {
 		level = slog.LevelInfo
 	}
-	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))
-	if queueWait+retryWait >= time.Millisecond {
-		attrs = append(attrs, slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))
-	}
+	waited := queueWait+retryWait >= time.Millisecond
+	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency),
+		when(waited, slog.Duration("queue_wait", queueWait)), when(waited, slog.Duration("in_flight", inFlight)), when(waited, slog.Duration("retry_wait", retryWait)))
 	failed, of := c.Err != nil, (*call)(nil)
 	for i := range c.Attempts { // at most one has a StopReason; a hedge may follow it
 		a := &c.Attempts[i]
@@ -168,16 +172,13 @@ func (l *traceLogger) call(c *Call) {
 		of = err.call
 		attrs = append(attrs, quotaAttrs(err.quota)...)
 	}
-	if !c.NotBefore.IsZero() {
-		attrs = append(attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
-	}
+	attrs = append(attrs, when(!c.NotBefore.IsZero(), slog.Time("not_before", notEarlier(c.NotBefore))))
 	ctx, doubt := c.Request.Context(), InDoubt(c.Response, c.Err)
 	if failed || doubt {
 		level, event, rate = slog.LevelError, "call_failed", failedCallRate
-		attrs = append(attrs, keyAttrs(of)...)
+		attrs = append(attrs, keyAttr(of), when(doubt, slog.Bool("in_doubt", true)))
 		if doubt {
 			rate = 0 // a person has to look at it
-			attrs = append(attrs, slog.Bool("in_doubt", true))
 		}
 		if l.to().Enabled(ctx, slog.LevelDebug) {
 			attrs = append(attrs, slog.String("transcript", c.Explain()))
@@ -189,11 +190,11 @@ func (l *traceLogger) call(c *Call) {
 	}
 }
 
-func keyAttrs(c *call) []slog.Attr {
+func keyAttr(c *call) slog.Attr {
 	if c == nil || c.key.value == "" {
-		return nil
+		return slog.Attr{}
 	}
-	return []slog.Attr{slog.String("idempotency_key_hash", idempotencykey.Hash(c.key.value))}
+	return slog.String("idempotency_key_hash", idempotencykey.Hash(c.key.value))
 }
 
 // Responses 4xx other than 401 and 403 are logged if there are more.
@@ -229,16 +230,13 @@ func (l *traceLogger) breaker(change BreakerChange) {
 	if change.From != StateClosed && change.To != StateClosed {
 		return
 	}
-	attrs := []slog.Attr{slog.String("scope", change.Scope)}
-	if p := change.Priority; p != PriorityDefault {
-		attrs = append(attrs, slog.String("priority", p.String()))
-	}
-	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
-		slog.Int("openings", change.Openings), slog.Int("attempts", change.Attempts), slog.Int("failures", change.Failures))
-	if change.To == StateClosed {
-		attrs = append(attrs, slog.Duration("duration", change.At.Sub(change.OpenedAt)), slog.Int("failed_probes", change.FailedProbes))
-	}
-	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, attrs)
+	closes := change.To == StateClosed
+	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, []slog.Attr{
+		slog.String("scope", change.Scope), when(change.Priority != PriorityDefault, slog.String("priority", change.Priority.String())),
+		slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
+		slog.Int("openings", change.Openings), slog.Int("attempts", change.Attempts), slog.Int("failures", change.Failures),
+		when(closes, slog.Duration("duration", change.At.Sub(change.OpenedAt))), when(closes, slog.Int("failed_probes", change.FailedProbes)),
+	})
 }
 
 func (a *Attempt) attrs() []slog.Attr {
@@ -250,26 +248,20 @@ func (a *Attempt) attrs() []slog.Attr {
 }
 
 func requestAttrs(req *http.Request) []slog.Attr {
-	attrs := []slog.Attr{slog.String("http.request.method", cmp.Or(req.Method, http.MethodGet)), slog.String("server.address", req.URL.Hostname())}
-	if port, err := strconv.Atoi(req.URL.Port()); err == nil {
-		attrs = append(attrs, slog.Int("server.port", port))
+	port, err := strconv.Atoi(req.URL.Port())
+	return []slog.Attr{
+		slog.String("http.request.method", cmp.Or(req.Method, http.MethodGet)), slog.String("server.address", req.URL.Hostname()),
+		when(err == nil, slog.Int("server.port", port)),
 	}
-	return attrs
 }
 
 func (a *Attempt) statusAttrs() []slog.Attr {
-	attrs := []slog.Attr{slog.Int("http.response.status_code", a.Response.StatusCode)}
-	if kind := a.errorType(); kind != "" {
-		attrs = append(attrs, slog.String("error.type", kind))
-	}
-	return attrs
+	kind := a.errorType()
+	return []slog.Attr{slog.Int("http.response.status_code", a.Response.StatusCode), when(kind != "", slog.String("error.type", kind))}
 }
 
 func attemptAttrs(a *Attempt) []slog.Attr {
-	attrs := append(a.attrs(), slog.String("verdict", a.Verdict.String()))
-	if a.Hedge {
-		attrs = append(attrs, slog.Bool("hedge", true))
-	}
+	attrs := append(a.attrs(), slog.String("verdict", a.Verdict.String()), when(a.Hedge, slog.Bool("hedge", true)))
 	if a.Response != nil {
 		attrs = append(attrs, a.statusAttrs()...)
 	}
@@ -277,11 +269,9 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
 	if a.of != nil {
-		attrs = append(attrs, keyAttrs(a.of.call)...)
+		attrs = append(attrs, keyAttr(a.of.call))
 	}
-	if len(a.Policies()) > 0 {
-		attrs = append(attrs, slog.String("quota_policies", strings.Join(a.Policies(), ", ")))
-	}
+	attrs = append(attrs, when(len(a.Policies()) > 0, slog.String("quota_policies", strings.Join(a.Policies(), ", "))))
 	return append(attrs, quotaAttrs(a.quota)...)
 }
 

@@ -49,17 +49,14 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	minute := r.ended.read(at, recentBuckets, origin)
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
 	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(responsesWindow/window.Buckets))
-	n, calls := r.ended.counts(at, window.Buckets)
+	n, calls := r.ended.counts(at, 0, window.Buckets)
 	answersFail := s.Responses.Failures() > calls-n[classSuccess]-n[classClientError]
-	newer := MinuteStatus{}
 	for i := range s.Responses.History {
-		n, calls := r.ended.counts(at, i+1)
-		all := MinuteStatus{Calls: calls, Failures: calls - n[classSuccess]}
-		if !answersFail {
-			all.Failures -= n[classClientError]
+		n, calls := r.ended.counts(at, i, i+1)
+		part := &s.Responses.History[window.Buckets-1-i]
+		if *part = (MinuteStatus{Calls: calls, Failures: calls - n[classSuccess]}); !answersFail {
+			part.Failures -= n[classClientError]
 		}
-		s.Responses.History[window.Buckets-1-i] = MinuteStatus{Calls: max(all.Calls-newer.Calls, 0), Failures: max(all.Failures-newer.Failures, 0)} // calls end meanwhile
-		newer = all
 	}
 }
 

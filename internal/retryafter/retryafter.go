@@ -75,9 +75,6 @@ func ParseDate(s string) (time.Time, bool) {
 	if s == "" || len(s) > maxDate {
 		return time.Time{}, false
 	}
-	if t, ok := parseFixed(s); ok {
-		return t, true
-	}
 	t, err := http.ParseTime(s)
 	if err != nil {
 		return time.Time{}, false
@@ -88,35 +85,6 @@ func ParseDate(s string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return t.UTC(), true
-}
-
-// parseFixed parses the preferred form, which nearly all servers send, in a quarter of the time that
-// package time needs for it. All else is left to package time, also dates that do not exist.
-func parseFixed(s string) (t time.Time, ok bool) {
-	if len(s) != len(http.TimeFormat) || s[3:5] != ", " || s[7] != ' ' || s[11] != ' ' || s[16] != ' ' ||
-		s[19] != ':' || s[22] != ':' || s[25:] != " GMT" {
-		return t, false
-	}
-	weekday := strings.Index("SunMonTueWedThuFriSat", s[:3])
-	month := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", s[8:11])
-	day, year := digits(s[5:7]), digits(s[12:16])
-	hour, minute, second := digits(s[17:19]), digits(s[20:22]), digits(s[23:25])
-	if min(weekday, month, day, year, hour, minute, second) < 0 || weekday%3+month%3 > 0 || max(minute, second) > 59 {
-		return t, false
-	}
-	t = time.Date(year, time.Month(1+month/3), day, hour, minute, second, 0, time.UTC)
-	return t, t.Day() == day // also false for an hour above 23
-}
-
-// digits returns the number that s is, or -1.
-func digits(s string) (n int) {
-	for i := range len(s) {
-		if !isDigit(s[i]) {
-			return -1
-		}
-		n = 10*n + int(s[i]-'0')
-	}
-	return n
 }
 
 // Until returns t minus base, in [0, Max].
