@@ -49,7 +49,7 @@ func (at *Stack) Build(ctx context.Context) (err error) {
 	if at.Dir, err = os.MkdirTemp("", "pay"); err != nil || at.Database == SQLite {
 		return err
 	}
-	if at.Server, err = postgrestest.Start(ctx, ""); err != nil {
+	if at.Server, err = postgrestest.Start(ctx); err != nil {
 		return err
 	}
 	if slices.Contains(at.Faults, "pgbouncer") {

@@ -57,7 +57,7 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 		return nil, err
 	}
 	b := &Bouncer{program, home{as: server.as}}
-	err = b.begin("", func() error { return b.start(ctx, server) }, bouncerCleanupScript)
+	err = b.begin(func() error { return b.start(ctx, server) }, bouncerCleanupScript)
 	return b, err
 }
 

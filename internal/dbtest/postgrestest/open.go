@@ -27,7 +27,7 @@ const driver = "pgx"
 //
 //nolint:gochecknoglobals // One server is enough for a process.
 var shared = sync.OnceValues(func() (*Server, error) {
-	return Start(context.Background(), "")
+	return Start(context.Background())
 })
 
 // Open returns a DSN for pgx with a new, empty schema as search path. All tests of a process share one server, or the
@@ -51,7 +51,7 @@ func Open(tb testing.TB) string {
 // ends. Without PostgreSQL on this machine the test is skipped.
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
-	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context(), "") }, ErrNotInstalled)
+	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context()) }, ErrNotInstalled)
 }
 
 func execute(tb testing.TB, dsn, statement string) {

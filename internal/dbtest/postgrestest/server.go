@@ -55,10 +55,9 @@ max_connections = 200
 logging_collector = off
 `
 
-// Start makes a new cluster in a new directory below dir and starts its server. An empty dir means the system's
-// temporary directory. Stop, or the end of this process, stops the server and removes its directory. Without PostgreSQL
-// on this machine the error is an ErrNotInstalled.
-func Start(ctx context.Context, dir string) (*Server, error) {
+// Start makes a new cluster in a new directory and starts its server. Stop, or the end of this process, stops the server
+// and removes its directory. Without PostgreSQL on this machine the error is an ErrNotInstalled.
+func Start(ctx context.Context) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -68,14 +67,14 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{bin, home{as: as}}
-	err = s.begin(dir, func() error { return s.start(ctx) }, cleanupScript, s.program("pg_ctl"))
+	err = s.begin(func() error { return s.start(ctx) }, cleanupScript, s.program("pg_ctl"))
 	return s, err
 }
 
-// begin makes the directory below parent, and starts the process of its cleanup and then its own. The directory is the
+// begin makes the directory, and starts the process of its cleanup and then its own. The directory is the
 // last argument of the script. After an error nothing is left.
-func (h *home) begin(parent string, start func() error, script string, args ...string) (err error) {
-	if h.dir, err = newDir(h.as, parent); err != nil {
+func (h *home) begin(start func() error, script string, args ...string) (err error) {
+	if h.dir, err = newDir(h.as); err != nil {
 		return err
 	}
 	if h.cleanup, err = procguard.Start(h.as.prepareCommand, script, append(args, h.dir)...); err == nil {
@@ -92,7 +91,7 @@ func (h *home) begin(parent string, start func() error, script string, args ...s
 // commit then waits for the standby. Otherwise a commit may be lost with the server.
 func (s *Server) Standby(ctx context.Context, synchronous bool) (*Server, error) {
 	standby := &Server{s.bin, home{as: s.as}}
-	err := standby.begin(filepath.Dir(s.dir), func() error {
+	err := standby.begin(func() error {
 		if err := standby.run(ctx, "pg_basebackup", "--pgdata", standby.data(), "--host", s.dir, "--username=postgres",
 			"--checkpoint=fast", "--no-sync", "--write-recovery-conf"); err != nil {
 			return err
@@ -114,21 +113,17 @@ func (s *Server) Promote(ctx context.Context) error {
 	return s.run(ctx, "pg_ctl", "promote", "--silent", "--wait", "--pgdata", s.data())
 }
 
-// maxDirLength is the maximum length of the directory of a socket: the path length that
-// every system accepts, less the length of the file name.
-const maxDirLength = 104 - len("/.s.PGSQL.5432") - 1
+// maxParentLength is the maximum length of the directory that has that of a socket: the path length that
+// every system accepts, less the length of the names.
+const maxParentLength = 104 - len("/pg0123456789/.s.PGSQL.5432") - 1
 
 // newDir makes a directory that the account owns, with a path that is short enough for a socket.
-func newDir(as account, parent string) (string, error) {
-	if parent == "" && as.other() && !writableByAll(os.TempDir()) {
+func newDir(as account) (string, error) {
+	parent := os.TempDir()
+	if len(parent) > maxParentLength || as.other() && !writableByAll(parent) {
 		parent = "/tmp" // TMPDIR is often readable by root only
 	}
 	dir, err := os.MkdirTemp(parent, "pg")
-	if err == nil && len(dir) > maxDirLength {
-		if err = os.Remove(dir); err == nil {
-			dir, err = os.MkdirTemp("/tmp", "pg")
-		}
-	}
 	if err != nil {
 		return "", err
 	}

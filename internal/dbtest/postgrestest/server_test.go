@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(helper) == "" {
 		os.Exit(m.Run())
 	}
-	server, err := postgrestest.Start(context.Background(), "")
+	server, err := postgrestest.Start(context.Background())
 	switch {
 	case errors.Is(err, postgrestest.ErrNotInstalled):
 		fmt.Println(notInstalled)
