@@ -2,7 +2,6 @@ package route
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +17,7 @@ type Server[R any] struct {
 	Rest    *Rest
 
 	index int
-	tried bool // the call has sent an attempt to it; guarded by Call.mu
+	tried atomic.Bool // the call has sent an attempt to it
 }
 
 // Call is what a call knows of its servers. A nil Call has one, which its request names. It is safe for concurrent use.
@@ -30,18 +29,18 @@ type Call[R any] struct {
 	Safe bool // the method is safe
 	Free bool // two servers may get the request, whatever the first one did
 
-	mu      sync.Mutex
 	servers []Server[R]
-	bound   bool // a server may have done the work; guarded by mu
+	bound   atomic.Bool // a server may have done the work
 }
 
 // NewCall returns the servers of a call that has sent nothing.
 func NewCall[R any](r *Route, server func(*Target) (R, *circuit.Circuit, *Rest)) *Call[R] {
 	c := &Call[R]{Route: r, servers: make([]Server[R], len(r.Targets))}
 	for i := range r.Targets {
-		s := Server[R]{Target: &r.Targets[i], index: i}
+		s := &c.servers[i]
+		s.Target, s.index = &r.Targets[i], i
 		s.Record, s.Circuit, s.Rest = server(s.Target)
-		c.servers[i], c.Records = s, append(c.Records, s.Record)
+		c.Records = append(c.Records, s.Record)
 	}
 	return c
 }
@@ -91,10 +90,8 @@ func (c *Call[R]) Next(last *Visit[R], kind Kind, now time.Time) Visit[R] {
 	if c == nil {
 		return Visit[R]{Record: last.Record, Again: true}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	next := visit(last.Server)
-	bound := c.bound || kind == Copy
+	bound := c.bound.Load() || kind == Copy
 	if kind == RetryHere || bound && !c.Free {
 		next.reach = one
 		return next
@@ -102,7 +99,7 @@ func (c *Call[R]) Next(last *Visit[R], kind Kind, now time.Time) Visit[R] {
 	for i := range c.servers[1:] {
 		switch s := c.at(last.index + 1 + i); {
 		case s.Circuit.Rejects(now) != nil || s.Rest.resting(now):
-		case !s.tried:
+		case !s.tried.Load():
 			next = visit(s)
 			if kind == Retry {
 				next.reach = untried
@@ -137,9 +134,7 @@ func (c *Call[R]) Bind(v *Visit[R]) {
 	if c == nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.bound = true; !c.Free {
+	if c.bound.Store(true); !c.Free {
 		v.reach = one
 	}
 }
@@ -155,11 +150,11 @@ func (c *Call[R]) Pass(v *Visit[R], concurrent bool, now time.Time, try func() *
 		for _, careful := range [...]bool{true, false} {
 			for i := range c.servers {
 				s := c.at(start + i)
-				known := v.Moves() && c.wasTried(s)
+				known := v.Moves() && s.tried.Load()
 				if known || careful && !c.prefers(v, s, now) {
 					continue
 				}
-				c.enter(v, s)
+				v.enter(s)
 				r := try()
 				if r == nil {
 					return
@@ -167,7 +162,7 @@ func (c *Call[R]) Pass(v *Visit[R], concurrent bool, now time.Time, try func() *
 				if c.Safe && r.Waits {
 					s.Rest.safe.Store(0) // its quota is used up, so it cannot probe for the others
 				}
-				c.leave(v)
+				v.leave()
 				waitsLess := soonest == nil || !soonest.Waits || r.Until.Before(soonest.Until)
 				if soonest == nil || r.Waits && waitsLess {
 					best, soonest = s, r
@@ -184,30 +179,20 @@ func (c *Call[R]) Pass(v *Visit[R], concurrent bool, now time.Time, try func() *
 		}
 		v.AtOnce, v.Server = false, best
 	}
-	c.enter(v, v.Server)
+	v.enter(v.Server)
 	if try() != nil {
-		c.leave(v)
+		v.leave()
 	}
 }
 
-func (c *Call[R]) wasTried(s *Server[R]) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return s.tried
-}
-
-func (c *Call[R]) enter(v *Visit[R], s *Server[R]) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (v *Visit[R]) enter(s *Server[R]) {
 	v.Server, v.Record = s, s.Record
-	v.Again, s.tried = s.tried, true
+	v.Again = s.tried.Swap(true)
 }
 
-func (c *Call[R]) leave(v *Visit[R]) {
+func (v *Visit[R]) leave() {
 	v.EndProbe(time.Time{})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v.tried = v.Again
+	v.tried.Store(v.Again)
 }
 
 // prefers reports whether the attempt may use the server before the others: the server works, or the
@@ -260,9 +245,7 @@ func (c *Call[R]) Done(v *Visit[R], r Result) {
 		v.Rest.until.Store(stamp(r.Now.Add(min(r.RetryAfter, maxRest))))
 	}
 	if !r.NoWork { // also after a failure that is no reason for a retry: a copy may have one
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.bound = true
+		c.bound.Store(true)
 	}
 }
 

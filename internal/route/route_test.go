@@ -64,11 +64,11 @@ func TestPass(t *testing.T) {
 		{"the clock was set back since: an unsafe one probes", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(1)) }, nil, false, 0, false, []int{0}},
 		{"all circuits are open: as one server", func(c *Call[int]) { c.open(0); c.open(1); c.open(2) }, nil, false, 0, false, []int{0}},
 		{"a copy never waits", nil, nil, true, -1, true, []int{0, 1, 2, 0, 1, 2}},
-		{"a visit that must stay waits there", func(c *Call[int]) { c.bound = true }, func(c *Call[int]) Visit[int] {
+		{"a visit that must stay waits there", func(c *Call[int]) { c.bound.Store(true) }, func(c *Call[int]) Visit[int] {
 			v := c.First()
 			return c.Next(&v, Retry, epoch)
 		}, false, -1, true, []int{0}},
-		{"a move skips what the call has tried", func(c *Call[int]) { c.servers[0].tried = true }, func(c *Call[int]) Visit[int] {
+		{"a move skips what the call has tried", func(c *Call[int]) { c.servers[0].tried.Store(true) }, func(c *Call[int]) Visit[int] {
 			v := c.First()
 			if v = c.Next(&v, Retry, epoch); !v.Moves() {
 				panic("stays")
@@ -126,7 +126,7 @@ func TestDone(t *testing.T) {
 				require.True(t, v.Rest.resting(epoch.Add(row.rests-1)))
 				require.False(t, v.Rest.resting(epoch.Add(row.rests)))
 			}
-			require.Equal(t, row.bound, c.bound)
+			require.Equal(t, row.bound, c.bound.Load())
 		})
 	}
 }
