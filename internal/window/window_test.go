@@ -121,15 +121,16 @@ func TestCounter_model(t *testing.T) {
 			events = append(events, e)
 			c.Add(now, length, e.a, e.b)
 
-			for _, buckets := range []int{Buckets, 1 + r.IntN(Buckets)} {
+			from := r.IntN(Buckets)
+			for _, part := range [][2]int{{0, Buckets}, {0, 1 + r.IntN(Buckets)}, {from, from + 1 + r.IntN(Buckets-from)}} {
 				var wantA, wantB uint64
 				for _, e := range events {
-					if e.at/width > latest/width-time.Duration(buckets) {
+					if age := int(latest/width - e.at/width); age >= part[0] && age < part[1] {
 						wantA, wantB = wantA+uint64(e.a), wantB+uint64(e.b)
 					}
 				}
-				a, b := c.Newest(now, length, buckets)
-				require.Equal(t, [2]uint64{wantA, wantB}, [2]uint64{a, b}, "seed %d at %v, %d buckets", seed, now, buckets)
+				a, b := c.Count(now, length, part[0], part[1])
+				require.Equal(t, [2]uint64{wantA, wantB}, [2]uint64{a, b}, "seed %d at %v, buckets %v", seed, now, part)
 			}
 		}
 	}
