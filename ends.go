@@ -100,7 +100,7 @@ func (e *endCounts) fail(start time.Duration) {
 	}
 }
 
-// counts counts the calls in some of the window's buckets: see window.Counter.
+// counts returns the number of calls in some of the window's buckets, by how they ended: see window.Counter.
 func (e *endCounts) counts(at time.Duration, from, to int) (n [classes]int, calls int) {
 	for pair := range classes / 2 {
 		if c := e.counters[pair].Load(); c != nil {
