@@ -43,7 +43,7 @@ func ScenarioResults(rows *Rows, tallies []Tally) string {
 	for _, line := range rows.summary(tallies) {
 		fmt.Fprintf(&text, "- %s\n", line)
 	}
-	fmt.Fprint(&text, "\n", report.PlotLink("Success in each scenario: this library, a bare client and the best peer", scenarioPlot+".svg"))
+	fmt.Fprintf(&text, "\n![Success in each scenario: this library, a bare client and the best peer](../../%s)\n\n", scenarioPlot)
 	writeComparisons(&text, rows)
 	return text.String()
 }
@@ -57,7 +57,7 @@ func TargetResults(rows *Rows) string {
 
 const (
 	scenarioHeading = "scenario" // of the first column
-	scenarioPlot    = "fleet-scenarios"
+	scenarioPlot    = "docs/fleet-scenarios.svg"
 )
 
 // writeComparisons writes the figures of the plot, their latency and their attempts.

@@ -308,7 +308,7 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	err = errors.Join(
 		report.WriteResults(root, "scenarios", command+" -write", fleet.ScenarioResults(rows, tallies)),
 		report.WriteResults(root, "targets", command+" -write", fleet.TargetResults(rows)),
-		fleet.DrawScenarios(root))
+		fleet.DrawScenarios(root, rows))
 	if err != nil || !o.all && o.peer != "all" {
 		return err
 	}

@@ -39,18 +39,3 @@ func TestRoot(t *testing.T) {
 	_, err = Root()
 	require.ErrorContains(t, err, "want a directory of the repository")
 }
-
-func TestRows(t *testing.T) {
-	root := t.TempDir()
-	table := NewTable("library", "ratio")
-	table.Row("ours", "1.00 ± 0.10")
-	table.Row("**theirs**", "2")
-	require.NoError(t, WriteResults(root, "a", "", "text\n\n"+table.String()+"\n| no table |\n"))
-	rows, err := Rows(root, "a", "library")
-	require.NoError(t, err)
-	require.Equal(t, [][]string{{"ours", "1.00 ± 0.10"}, {"**theirs**", "2"}}, rows)
-	_, err = Rows(root, "a", "scenario")
-	require.ErrorContains(t, err, "scenario")
-	_, err = Rows(t.TempDir(), "a", "library")
-	require.Error(t, err)
-}
