@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,12 +41,12 @@ type traceLogger struct {
 
 func (l *traceLogger) to() *slog.Logger { return cmp.Or(l.logger, slog.Default()) }
 
-// when returns an attribute of some records, or nothing, which log leaves out.
-func when(present bool, attr slog.Attr) slog.Attr {
+// when adds attributes that only some records have.
+func when(present bool, attrs []slog.Attr, more ...slog.Attr) []slog.Attr {
 	if present {
-		return attr
+		attrs = append(attrs, more...)
 	}
-	return slog.Attr{}
+	return attrs
 }
 
 // log writes a record, unless too many of its event were written. A rate of 0 means that each is written.
@@ -61,12 +60,10 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, event string, r
 		if !ok {
 			return
 		}
-		attrs = append(attrs, when(suppressed > 0, slog.Int("suppressed", suppressed)))
+		attrs = when(suppressed > 0, attrs, slog.Int("suppressed", suppressed))
 	}
-	attrs = append([]slog.Attr{slog.String("event", event)}, attrs...)
-	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == "" })
 	//nolint:sloglint // one of a few messages, each a constant
-	logger.LogAttrs(ctx, level, strings.ReplaceAll(event, "_", " "), attrs...)
+	logger.LogAttrs(ctx, level, strings.ReplaceAll(event, "_", " "), append([]slog.Attr{slog.String("event", event)}, attrs...)...)
 }
 
 func (l *traceLogger) attempt(a *Attempt) {
@@ -74,8 +71,8 @@ func (l *traceLogger) attempt(a *Attempt) {
 	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, neterr.ErrSuperseded) {
 		level, event = slog.LevelWarn, "attempt_failed"
 	}
-	attrs := append(attemptAttrs(a), slog.Duration("duration", a.Latency),
-		when(a.QueueWait >= time.Millisecond, slog.Duration("queue_wait", a.QueueWait)))
+	attrs := append(attemptAttrs(a), slog.Duration("duration", a.Latency))
+	attrs = when(a.QueueWait >= time.Millisecond, attrs, slog.Duration("queue_wait", a.QueueWait))
 	l.log(a.Request.Context(), level, event, otherRate, attrs)
 	l.pace(a)
 }
@@ -122,11 +119,9 @@ func quotaAttrs(q *QuotaStatus) []slog.Attr {
 		return nil
 	}
 	until := later(q.Reset, q.BlockedUntil)
-	return []slog.Attr{
-		slog.Int64("quota_limit", q.Limit), slog.Int64("quota_remaining", q.Remaining),
-		when(q.UsedByOthers > 0, slog.Int64("quota_used_by_others", q.UsedByOthers)),
-		when(!until.IsZero(), slog.Time("quota_until", until.UTC())),
-	}
+	attrs := []slog.Attr{slog.Int64("quota_limit", q.Limit), slog.Int64("quota_remaining", q.Remaining)}
+	attrs = when(q.UsedByOthers > 0, attrs, slog.Int64("quota_used_by_others", q.UsedByOthers))
+	return when(!until.IsZero(), attrs, slog.Time("quota_until", until.UTC()))
 }
 
 func (l *traceLogger) connectionLeft(a *Attempt) {
@@ -147,9 +142,9 @@ func (l *traceLogger) call(c *Call) {
 	if queueWait+retryWait >= slowWait {
 		level = slog.LevelInfo
 	}
-	waited := queueWait+retryWait >= time.Millisecond
-	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency),
-		when(waited, slog.Duration("queue_wait", queueWait)), when(waited, slog.Duration("in_flight", inFlight)), when(waited, slog.Duration("retry_wait", retryWait)))
+	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))
+	attrs = when(queueWait+retryWait >= time.Millisecond, attrs,
+		slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))
 	failed, of := c.Err != nil, (*call)(nil)
 	for i := range c.Attempts { // at most one has a StopReason; a hedge may follow it
 		a := &c.Attempts[i]
@@ -172,13 +167,14 @@ func (l *traceLogger) call(c *Call) {
 		of = err.call
 		attrs = append(attrs, quotaAttrs(err.quota)...)
 	}
-	attrs = append(attrs, when(!c.NotBefore.IsZero(), slog.Time("not_before", notEarlier(c.NotBefore))))
+	attrs = when(!c.NotBefore.IsZero(), attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
 	ctx, doubt := c.Request.Context(), InDoubt(c.Response, c.Err)
 	if failed || doubt {
 		level, event, rate = slog.LevelError, "call_failed", failedCallRate
-		attrs = append(attrs, keyAttr(of), when(doubt, slog.Bool("in_doubt", true)))
+		attrs = append(attrs, keyAttrs(of)...)
 		if doubt {
 			rate = 0 // a person has to look at it
+			attrs = append(attrs, slog.Bool("in_doubt", true))
 		}
 		if l.to().Enabled(ctx, slog.LevelDebug) {
 			attrs = append(attrs, slog.String("transcript", c.Explain()))
@@ -190,11 +186,11 @@ func (l *traceLogger) call(c *Call) {
 	}
 }
 
-func keyAttr(c *call) slog.Attr {
+func keyAttrs(c *call) []slog.Attr {
 	if c == nil || c.key.value == "" {
-		return slog.Attr{}
+		return nil
 	}
-	return slog.String("idempotency_key_hash", idempotencykey.Hash(c.key.value))
+	return []slog.Attr{slog.String("idempotency_key_hash", idempotencykey.Hash(c.key.value))}
 }
 
 // Responses 4xx other than 401 and 403 are logged if there are more.
@@ -230,13 +226,11 @@ func (l *traceLogger) breaker(change BreakerChange) {
 	if change.From != StateClosed && change.To != StateClosed {
 		return
 	}
-	closes := change.To == StateClosed
-	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, []slog.Attr{
-		slog.String("scope", change.Scope), when(change.Priority != PriorityDefault, slog.String("priority", change.Priority.String())),
-		slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
-		slog.Int("openings", change.Openings), slog.Int("attempts", change.Attempts), slog.Int("failures", change.Failures),
-		when(closes, slog.Duration("duration", change.At.Sub(change.OpenedAt))), when(closes, slog.Int("failed_probes", change.FailedProbes)),
-	})
+	attrs := when(change.Priority != PriorityDefault, []slog.Attr{slog.String("scope", change.Scope)}, slog.String("priority", change.Priority.String()))
+	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
+		slog.Int("openings", change.Openings), slog.Int("attempts", change.Attempts), slog.Int("failures", change.Failures))
+	attrs = when(change.To == StateClosed, attrs, slog.Duration("duration", change.At.Sub(change.OpenedAt)), slog.Int("failed_probes", change.FailedProbes))
+	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, attrs)
 }
 
 func (a *Attempt) attrs() []slog.Attr {
@@ -249,19 +243,17 @@ func (a *Attempt) attrs() []slog.Attr {
 
 func requestAttrs(req *http.Request) []slog.Attr {
 	port, err := strconv.Atoi(req.URL.Port())
-	return []slog.Attr{
-		slog.String("http.request.method", cmp.Or(req.Method, http.MethodGet)), slog.String("server.address", req.URL.Hostname()),
-		when(err == nil, slog.Int("server.port", port)),
-	}
+	attrs := []slog.Attr{slog.String("http.request.method", cmp.Or(req.Method, http.MethodGet)), slog.String("server.address", req.URL.Hostname())}
+	return when(err == nil, attrs, slog.Int("server.port", port))
 }
 
 func (a *Attempt) statusAttrs() []slog.Attr {
 	kind := a.errorType()
-	return []slog.Attr{slog.Int("http.response.status_code", a.Response.StatusCode), when(kind != "", slog.String("error.type", kind))}
+	return when(kind != "", []slog.Attr{slog.Int("http.response.status_code", a.Response.StatusCode)}, slog.String("error.type", kind))
 }
 
 func attemptAttrs(a *Attempt) []slog.Attr {
-	attrs := append(a.attrs(), slog.String("verdict", a.Verdict.String()), when(a.Hedge, slog.Bool("hedge", true)))
+	attrs := when(a.Hedge, append(a.attrs(), slog.String("verdict", a.Verdict.String())), slog.Bool("hedge", true))
 	if a.Response != nil {
 		attrs = append(attrs, a.statusAttrs()...)
 	}
@@ -269,9 +261,9 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
 	if a.of != nil {
-		attrs = append(attrs, keyAttr(a.of.call))
+		attrs = append(attrs, keyAttrs(a.of.call)...)
 	}
-	attrs = append(attrs, when(len(a.Policies()) > 0, slog.String("quota_policies", strings.Join(a.Policies(), ", "))))
+	attrs = when(len(a.Policies()) > 0, attrs, slog.String("quota_policies", strings.Join(a.Policies(), ", ")))
 	return append(attrs, quotaAttrs(a.quota)...)
 }
 
