@@ -525,8 +525,7 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
 			for range 3 {
-				_, err := tr.RoundTrip(get(t).WithContext(withDeadline(t, row.margin/2)))
-				require.ErrorIs(t, err, row.want, "the reason is not the breaker")
+				require.ErrorIs(t, discard(tr, get(t).WithContext(withDeadline(t, row.margin/2))), row.want, "the reason is not the breaker")
 			}
 		})
 	}
@@ -674,8 +673,7 @@ func TestInnerRejection_countedByOuterBreaker(t *testing.T) {
 			tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
 			outer := bareTransport(inner, 1)
 			outer.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-			_, err := outer.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			require.ErrorIs(t, err, row.want)
+			require.ErrorIs(t, discard(outer, newCall(t.Context(), t, http.MethodGet, "")), row.want)
 			require.Equal(t, row.state, outer.Breaker.State("api.test", resilienthttp.PriorityDefault))
 		})
 	}
@@ -694,8 +692,7 @@ func TestBadBases(t *testing.T) {
 	t.Run("neither", func(t *testing.T) {
 		breaker := nervous(time.Hour)
 		base := script(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := (&resilienthttp.Transport{Base: base, Breaker: breaker}).RoundTrip(get(t))
-		require.ErrorContains(t, err, "neither a response nor an error")
+		require.ErrorContains(t, discard(&resilienthttp.Transport{Base: base, Breaker: breaker}, get(t)), "neither a response nor an error")
 		require.Equal(t, resilienthttp.StateClosed, breaker.State("api.test", resilienthttp.PriorityDefault))
 	})
 	t.Run("a zero response", func(t *testing.T) {
@@ -719,8 +716,7 @@ func TestBadBases(t *testing.T) {
 		require.Equal(t, "resilienthttp: no retries left: resilienthttp_test.listError (not shown) (attempt 5 ended with resilienthttp_test.listError (not shown))", err.Error())
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(listError{"c"})
-		_, err = (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t).WithContext(ctx))
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, discard(&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}, get(t).WithContext(ctx)), context.Canceled)
 	})
 	bubble.Run(t, "OnChange panics for a hedge, and the first copy answers", func(t *testing.T) {
 		base := script(after(3*time.Second, status(200)), status(500))

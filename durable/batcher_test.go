@@ -53,8 +53,7 @@ func TestGroups(t *testing.T) {
 			for i := range intents {
 				all = append(all, pay("tenant "+strconv.Itoa(i%10), strconv.Itoa(i)))
 			}
-			_, err := e.EnqueueBatch(t.Context(), all)
-			require.NoError(t, err)
+			require.NoError(t, errOf(e.EnqueueBatch(t.Context(), all)))
 			assert.Equal(t, intents, work(t, e, intents))
 			assert.LessOrEqual(t, store.called("claim"), 2*intents/100)
 			assert.LessOrEqual(t, store.called("apply"), 2*intents/100)

@@ -115,8 +115,7 @@ func TestImport(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, err := e.Work(t.Context(), 100)
-			assert.NoError(t, err)
+			assert.NoError(t, errOf(e.Work(t.Context(), 100)))
 		}()
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -243,6 +242,5 @@ func TestEnqueueBatch(t *testing.T) {
 	results, err = e.EnqueueBatch(t.Context(), intents)
 	require.ErrorIs(t, err, errDown)
 	assert.Len(t, results, 1000)
-	_, err = new(durable.Engine).EnqueueBatch(t.Context(), intents)
-	require.ErrorIs(t, err, durable.ErrInvalid)
+	require.ErrorIs(t, errOf(new(durable.Engine).EnqueueBatch(t.Context(), intents)), durable.ErrInvalid)
 }

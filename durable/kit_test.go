@@ -227,3 +227,6 @@ func (s *shaky) WorkJob(ctx context.Context, limit int) (job driver.Job, changes
 func (s *shaky) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
 	return call(ctx, s, "sweep", func() (int, error) { return s.Store.Sweep(ctx, ttl, limit) })
 }
+
+// errOf is the error of a call whose value does not matter.
+func errOf[T any](_ T, err error) error { return err }

@@ -161,10 +161,8 @@ func TestEnqueueAgain(t *testing.T) {
 		assert.Equal(t, durable.Receipt{ID: in.ID, Existing: true}, receipt)
 		other := in
 		other.Payload = []byte("mended")
-		_, err = e.Enqueue(t.Context(), other)
-		require.ErrorIs(t, err, durable.ErrMismatch)
-		_, err = e.Enqueue(t.Context(), durable.Intent{ID: id, Gateway: "other"})
-		require.ErrorIs(t, err, durable.ErrInvalid)
+		require.ErrorIs(t, errOf(e.Enqueue(t.Context(), other)), durable.ErrMismatch)
+		require.ErrorIs(t, errOf(e.Enqueue(t.Context(), durable.Intent{ID: id, Gateway: "other"})), durable.ErrInvalid)
 		assert.Equal(t, 1, work(t, e, 0))
 		receipt = enqueueOne(t, e, in)
 		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDead, Existing: true}, receipt)
@@ -173,8 +171,7 @@ func TestEnqueueAgain(t *testing.T) {
 		work(t, e, 0)
 		receipt = enqueueOne(t, e, other)
 		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDone, Existing: true}, receipt)
-		_, err = e.Enqueue(t.Context(), in)
-		require.ErrorIs(t, err, durable.ErrMismatch)
+		require.ErrorIs(t, errOf(e.Enqueue(t.Context(), in)), durable.ErrMismatch)
 		assert.Equal(t, []string{durable.IdempotencyKey(in.ID, 1), durable.IdempotencyKey(in.ID, 2)}, keys)
 	})
 }
@@ -568,10 +565,8 @@ func TestEngine_withoutGateways(t *testing.T) {
 	e := &durable.Engine{Store: new(durable.Memory)}
 	require.NoError(t, e.Validate())
 	require.ErrorIs(t, e.Run(t.Context()), durable.ErrInvalid)
-	_, err := e.Work(t.Context(), 1)
-	require.ErrorIs(t, err, durable.ErrInvalid)
-	_, err = e.WorkOne(t.Context(), id)
-	require.ErrorIs(t, err, durable.ErrInvalid)
+	require.ErrorIs(t, errOf(e.Work(t.Context(), 1)), durable.ErrInvalid)
+	require.ErrorIs(t, errOf(e.WorkOne(t.Context(), id)), durable.ErrInvalid)
 	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", ""), "a console holds by name")
 }
 
@@ -643,8 +638,7 @@ func TestWorkOne(t *testing.T) {
 		}))
 		e.Concurrency = 1
 		in, other := pay("comp1", "1"), pay("comp1", "2")
-		_, err := e.WorkOne(t.Context(), in.ID)
-		require.ErrorIs(t, err, durable.ErrNotFound)
+		require.ErrorIs(t, errOf(e.WorkOne(t.Context(), in.ID)), durable.ErrNotFound)
 		enqueue(t, e, in, other)
 		next := workOne(t, e, in.ID)
 		assert.False(t, next.Before(hour))
@@ -694,8 +688,7 @@ func TestSweep(t *testing.T) {
 			assertState(t, e, done.ID, durable.StateDone)
 			time.Sleep(15 * time.Minute)
 			if row.after != 0 {
-				_, err := e.Find(t.Context(), done.ID)
-				require.ErrorIs(t, err, durable.ErrNotFound)
+				require.ErrorIs(t, errOf(e.Find(t.Context(), done.ID)), durable.ErrNotFound)
 			} else {
 				assertState(t, e, done.ID, durable.StateDone)
 			}

@@ -24,8 +24,7 @@ func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	e, ok := idempotency.FromContext(t.Context())
 	assert.False(t, ok)
 	assert.Zero(t, e)
-	_, err := idempotency.Tx[*ledgerTx](t.Context())
-	require.ErrorIs(t, err, idempotency.ErrNoTransaction)
+	require.ErrorIs(t, errOf(idempotency.Tx[*ledgerTx](t.Context())), idempotency.ErrNoTransaction)
 	assert.NotPanics(t, func() { idempotency.CommitOnFailure(t.Context()) })
 }
 

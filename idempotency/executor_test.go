@@ -80,14 +80,12 @@ func TestExecutor_doesNotCheckInCallerTx(t *testing.T) {
 	store.within = true
 	for range 2 {
 		x := &idempotency.Executor{Store: store}
-		_, err := x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })
-		require.NoError(t, err)
+		require.NoError(t, errOf(x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })))
 	}
 	assert.Zero(t, store.checks)
 	store.within = false
 	x := &idempotency.Executor{Store: store}
-	_, err := x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })
-	require.NoError(t, err)
+	require.NoError(t, errOf(x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })))
 	assert.Equal(t, 1, store.checks)
 }
 

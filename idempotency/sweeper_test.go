@@ -118,8 +118,7 @@ func TestSweeperFindsTheDead(t *testing.T) {
 				synctest.Wait()
 				assert.Len(t, reports.unknowns(), 1, "once")
 				requireRecord(t, store, dead.ID, idempotency.Unknown)
-				_, err := idempotency.Do(t.Context(), store, dead.Scope, dead.Operation, dead.Key, "", nothing)
-				require.ErrorIs(t, err, idempotency.ErrUnknown)
+				require.ErrorIs(t, errOf(idempotency.Do(t.Context(), store, dead.Scope, dead.Operation, dead.Key, "", nothing)), idempotency.ErrUnknown)
 			}
 			require.ErrorIs(t, stop(), context.Canceled)
 		})

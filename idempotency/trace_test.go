@@ -185,8 +185,7 @@ func TestLogTrace_defaultLogger(t *testing.T) {
 	defer slog.SetDefault(before)
 	slog.SetDefault(j.logger(slog.LevelDebug))
 	x := idempotency.Executor{Store: new(idempotency.Memory), Trace: trace}
-	_, err := x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })
-	require.NoError(t, err)
+	require.NoError(t, errOf(x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })))
 	lines := j.lines(t)
 	require.Len(t, lines, 1)
 	assert.Equal(t, "executed", lines[0]["disposition"])

@@ -70,13 +70,11 @@ func TestClaimsUnderOneName(t *testing.T) {
 			worker := claimOf("w "+strconv.Itoa(i), 1)
 			worker.ID = &in.ID
 			if row.lease > 0 {
-				_, err := store.Heartbeat(t.Context(), worker.Worker, row.lease)
-				require.NoError(t, err)
+				require.NoError(t, errOf(store.Heartbeat(t.Context(), worker.Worker, row.lease)))
 			}
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
-			_, err = tx.Exec(t.Context(), `SELECT FROM durable_worker WHERE id = $1 FOR UPDATE`, worker.Worker)
-			require.NoError(t, err)
+			require.NoError(t, errOf(tx.Exec(t.Context(), `SELECT FROM durable_worker WHERE id = $1 FOR UPDATE`, worker.Worker)))
 			if row.written {
 				require.NoError(t, tx.Rollback(t.Context()))
 			} else {

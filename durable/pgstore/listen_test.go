@@ -175,8 +175,7 @@ func TestListen_reconnects(t *testing.T) {
 	apply := func(key string) { enqueueKey(t, store, key) }
 	l.ready(apply)
 	for i := range 2 {
-		_, err := l.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 10000) `+listening)
-		require.NoError(t, err)
+		require.NoError(t, errOf(l.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 10000) `+listening)))
 		apply(fmt.Sprint("lost ", i))
 		l.await(fmt.Sprint("lost ", i))
 		require.Eventually(t, func() bool { return l.connections(t.Context()) == 1 }, patience, time.Millisecond)
@@ -277,8 +276,7 @@ func TestStore_wakesEnginesAfterJobs(t *testing.T) {
 	l := listen(t, dsn, nil)
 	l.ready(func(key string) { enqueueKey(t, store, key) })
 	time.Sleep(200 * time.Millisecond) // the Engine has claimed after each wake-up before
-	_, err := store.AddJob(t.Context(), driver.Job{PerSecond: 10})
-	require.NoError(t, err)
+	require.NoError(t, errOf(store.AddJob(t.Context(), driver.Job{PerSecond: 10})))
 	_, changes, err := store.WorkJob(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)

@@ -47,9 +47,8 @@ func TestSettle(t *testing.T) {
 		{
 			name: "reaped", outcome: driver.Outcome{Class: driver.ClassDeclined}, decision: bury,
 			before: func(t *testing.T, s *Store, e *driver.Event) {
-				_, err := s.Heartbeat(t.Context(), e.Worker, 0)
-				require.NoError(t, err)
-				_, err = s.Reap(t.Context(), 10)
+				require.NoError(t, errOf(s.Heartbeat(t.Context(), e.Worker, 0)))
+				_, err := s.Reap(t.Context(), 10)
 				require.NoError(t, err)
 			},
 			err: driver.ErrFenced, state: driver.StateUnknown,
@@ -57,10 +56,8 @@ func TestSettle(t *testing.T) {
 		{
 			name: "reaped, and claimed again", outcome: driver.Outcome{Class: driver.ClassSucceeded},
 			before: func(t *testing.T, s *Store, e *driver.Event) {
-				_, err := s.Heartbeat(t.Context(), e.Worker, 0)
-				require.NoError(t, err)
-				_, err = s.Reap(t.Context(), 10)
-				require.NoError(t, err)
+				require.NoError(t, errOf(s.Heartbeat(t.Context(), e.Worker, 0)))
+				require.NoError(t, errOf(s.Reap(t.Context(), 10)))
 				c := claimOf(e.Worker)
 				c.Gateways["psp"] = driver.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
 				claimed, err := s.Claim(t.Context(), c)
@@ -73,8 +70,7 @@ func TestSettle(t *testing.T) {
 			name: "swept", outcome: driver.Outcome{Class: driver.ClassSucceeded},
 			before: func(t *testing.T, s *Store, e *driver.Event) {
 				require.NoError(t, each(s.Apply(t.Context(), []driver.Event{*e})))
-				_, err := s.db.pool.Exec(t.Context(), "UPDATE durable_intent SET updated = updated - interval '1 day'")
-				require.NoError(t, err)
+				require.NoError(t, errOf(s.db.pool.Exec(t.Context(), "UPDATE durable_intent SET updated = updated - interval '1 day'")))
 				n, err := s.Sweep(t.Context(), time.Hour, 10)
 				require.NoError(t, err)
 				require.Equal(t, 1, n)

@@ -145,28 +145,20 @@ func TestDurability(t *testing.T) {
 	s := openInternal(t)
 	const full = 2
 	assert.Equal(t, full, pragma(t, s.db.kit.Write, "synchronous"))
-	_, err := apply(t.Context(), s, enqueue("a", "1"))
-	require.NoError(t, err)
-	_, err = s.Claim(t.Context(), claimOf("w"))
-	require.NoError(t, err)
-	_, err = s.Heartbeat(t.Context(), "w", 0)
-	require.NoError(t, err)
+	require.NoError(t, errOf(apply(t.Context(), s, enqueue("a", "1"))))
+	require.NoError(t, errOf(s.Claim(t.Context(), claimOf("w"))))
+	require.NoError(t, errOf(s.Heartbeat(t.Context(), "w", 0)))
 	require.NoError(t, s.db.kit.Write.Close())
-	_, err = s.Apply(t.Context(), []driver.Event{enqueue("a", "2")})
-	require.ErrorContains(t, err, "closed")
-	_, err = s.Claim(t.Context(), claimOf("w"))
-	require.ErrorContains(t, err, "closed")
-	_, err = s.Heartbeat(t.Context(), "w", time.Hour)
-	require.ErrorContains(t, err, "closed")
-	_, err = s.Reap(t.Context(), 10)
-	require.ErrorContains(t, err, "closed")
+	require.ErrorContains(t, errOf(s.Apply(t.Context(), []driver.Event{enqueue("a", "2")})), "closed")
+	require.ErrorContains(t, errOf(s.Claim(t.Context(), claimOf("w"))), "closed")
+	require.ErrorContains(t, errOf(s.Heartbeat(t.Context(), "w", time.Hour)), "closed")
+	require.ErrorContains(t, errOf(s.Reap(t.Context(), 10)), "closed")
 }
 
 // TestIdleWritesNothing: reads write nothing. A claim only extends the worker's lease.
 func TestIdleWritesNothing(t *testing.T) {
 	s := openInternal(t)
-	_, err := apply(t.Context(), s, enqueue("a", "1"))
-	require.NoError(t, err)
+	require.NoError(t, errOf(apply(t.Context(), s, enqueue("a", "1"))))
 	conn, err := s.DB().Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
@@ -176,12 +168,9 @@ func TestIdleWritesNothing(t *testing.T) {
 	}
 	before := version()
 	for range 3 {
-		_, err := s.Reap(t.Context(), 10)
-		require.NoError(t, err)
-		_, err = s.Sweep(t.Context(), 0, 10)
-		require.NoError(t, err)
-		_, err = s.Stats(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, errOf(s.Reap(t.Context(), 10)))
+		require.NoError(t, errOf(s.Sweep(t.Context(), 0, 10)))
+		require.NoError(t, errOf(s.Stats(t.Context())))
 		results, err := s.Apply(t.Context(), nil)
 		require.NoError(t, err)
 		assert.Empty(t, results)
@@ -221,18 +210,15 @@ func TestSchema(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 	for range 2 { // it may be applied again
-		_, err = db.Exec(text)
-		require.NoError(t, err)
+		require.NoError(t, errOf(db.Exec(text)))
 	}
 	version := pragma(t, db, "schema_version")
 	s, err := Open(t.Context(), path)
 	require.NoError(t, err)
 	assert.Equal(t, version, pragma(t, db, "schema_version"), "nothing was made")
 	require.NoError(t, s.Close())
-	_, err = db.Exec("INSERT INTO durable_schema VALUES (1000, 1000, 0)")
-	require.NoError(t, err)
-	_, err = Open(t.Context(), path)
-	require.ErrorIs(t, err, ErrSchema)
+	require.NoError(t, errOf(db.Exec("INSERT INTO durable_schema VALUES (1000, 1000, 0)")))
+	require.ErrorIs(t, errOf(Open(t.Context(), path)), ErrSchema)
 }
 
 // checkBooks looks whether the tables agree with one another.
@@ -271,8 +257,7 @@ func TestScheduledIntents_areKeptApart(t *testing.T) {
 		e.Intent.NotBefore = time.Now().Add(2 * time.Hour)
 		events = append(events, e)
 	}
-	_, err := apply(t.Context(), s, append(events, enqueue("a", "now"))...)
-	require.NoError(t, err)
+	require.NoError(t, errOf(apply(t.Context(), s, append(events, enqueue("a", "now"))...)))
 	apart := func() (keys []string) {
 		rows, err := s.DB().Query("SELECT key FROM durable_intent WHERE later = 1 ORDER BY key")
 		require.NoError(t, err)
@@ -286,8 +271,7 @@ func TestScheduledIntents_areKeptApart(t *testing.T) {
 	}
 	assert.Equal(t, []string{"later", "past", "soon"}, apart())
 	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": -time.Minute} {
-		_, err := s.DB().Exec("UPDATE durable_intent SET next_at = ? WHERE key = ?", time.Now().Add(due).UnixMicro(), key)
-		require.NoError(t, err)
+		require.NoError(t, errOf(s.DB().Exec("UPDATE durable_intent SET next_at = ? WHERE key = ?", time.Now().Add(due).UnixMicro(), key)))
 	}
 	stats, err := s.Stats(t.Context())
 	require.NoError(t, err)
@@ -428,21 +412,17 @@ func allow(t *testing.T, more int, db *sql.DB) {
 // bury ends all that a life has left.
 func bury(t *testing.T, s *Store) {
 	t.Helper()
-	_, err := s.DB().Exec("UPDATE durable_worker SET expires_at = 0")
-	require.NoError(t, err)
-	_, err = s.Reap(t.Context(), 100)
-	require.NoError(t, err)
+	require.NoError(t, errOf(s.DB().Exec("UPDATE durable_worker SET expires_at = 0")))
+	require.NoError(t, errOf(s.Reap(t.Context(), 100)))
 	letters, err := s.DeadLetters(t.Context(), driver.Filter{}, nil, 100)
 	require.NoError(t, err)
 	for i := range letters {
-		_, err := apply(t.Context(), s, driver.Event{Kind: driver.EventRedrive, Intent: driver.Intent{ID: letters[i].ID}, By: "ann"})
-		require.NoError(t, err)
+		require.NoError(t, errOf(apply(t.Context(), s, driver.Event{Kind: driver.EventRedrive, Intent: driver.Intent{ID: letters[i].ID}, By: "ann"})))
 	}
 	claimed, err := s.Claim(t.Context(), claimOf("last"))
 	require.NoError(t, err)
 	for i := range claimed.Changes {
-		_, err := apply(t.Context(), s, finish(&claimed.Changes[i].Record, driver.ClassSucceeded, driver.Retry))
-		require.NoError(t, err)
+		require.NoError(t, errOf(apply(t.Context(), s, finish(&claimed.Changes[i].Record, driver.ClassSucceeded, driver.Retry))))
 	}
 	checkBooks(t, s)
 }
@@ -579,3 +559,6 @@ var afterLife = []map[driver.State]int{
 	{driver.StateDone: 3, driver.StateCanceled: 1}, // reaped again
 	{driver.StateDone: 3, driver.StateCanceled: 1}, // survived
 }
+
+// errOf is the error of a call whose value does not matter.
+func errOf[T any](_ T, err error) error { return err }

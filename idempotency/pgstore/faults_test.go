@@ -91,8 +91,7 @@ func testReadOnly(t *testing.T, store *pgstore.Store, flavor string) {
 		}
 	}
 	for range 4 {
-		_, err = store.Reserve(ctx, newClaim("new"))
-		assert.ErrorContains(t, err, "read-only")
+		assert.ErrorContains(t, errOf(store.Reserve(ctx, newClaim("new"))), "read-only")
 		_, tx, err := store.Begin(ctx, newClaim("new"), time.Minute)
 		assert.ErrorContains(t, err, "pgstore: the server is read-only")
 		assert.NotErrorIs(t, err, driver.ErrStoreBusy)
@@ -105,8 +104,7 @@ func executeAt(t *testing.T, dsn string, statements ...string) {
 	t.Helper()
 	pool := newPool(t, withParameter(t, dsn, "default_transaction_read_only", "off"), nil)
 	for _, statement := range statements {
-		_, err := pool.Exec(t.Context(), statement)
-		require.NoError(t, err, statement)
+		require.NoError(t, errOf(pool.Exec(t.Context(), statement)), statement)
 	}
 }
 
@@ -208,9 +206,8 @@ func TestStore_foreignTable(t *testing.T) {
 					require.ErrorIs(t, err, pgstore.ErrSchema)
 					require.ErrorContains(t, err, want)
 				}
-				_, err := store.Reserve(t.Context(), newClaim("key"))
-				require.ErrorIs(t, err, pgstore.ErrSchema)
-				_, _, err = store.Begin(t.Context(), newClaim("key"), 0)
+				require.ErrorIs(t, errOf(store.Reserve(t.Context(), newClaim("key"))), pgstore.ErrSchema)
+				_, _, err := store.Begin(t.Context(), newClaim("key"), 0)
 				require.ErrorIs(t, err, pgstore.ErrSchema)
 				_, err = store.Load(t.Context(), newClaim("key").ID)
 				require.ErrorIs(t, err, pgstore.ErrSchema)
@@ -293,8 +290,7 @@ func TestTransaction_valueIsSQLTx(t *testing.T) {
 	prepared, err := work.PrepareContext(t.Context(), `INSERT INTO effects (id) VALUES ($1)`) //nolint:sqlclosecheck // It ends with the transaction.
 	require.NoError(t, err)
 	for range 2 {
-		_, err = prepared.ExecContext(t.Context(), "key")
-		require.NoError(t, err)
+		require.NoError(t, errOf(prepared.ExecContext(t.Context(), "key")))
 	}
 	require.NoError(t, execute(work, `SAVEPOINT a`))
 	require.Error(t, execute(work, `SELECT 1/0`))
@@ -397,8 +393,7 @@ func beforeReserve(t *testing.T, c *crashed) (dead func(context.Context) error, 
 		return err
 	}
 	return reserve, func(t *testing.T) {
-		_, err := c.store.Load(t.Context(), claim.ID)
-		assert.ErrorIs(t, err, driver.ErrNotFound)
+		assert.ErrorIs(t, errOf(c.store.Load(t.Context(), claim.ID)), driver.ErrNotFound)
 		acquire(t, c.store, claim)
 	}
 }

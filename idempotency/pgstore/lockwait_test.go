@@ -57,8 +57,7 @@ func TestClaim_tableLocked(t *testing.T) {
 				blocker, err := newPool(t, dsn, nil).Begin(t.Context())
 				require.NoError(t, err)
 				defer func() { _ = blocker.Rollback(context.Background()) }() // or its pool could not be closed
-				_, err = blocker.Exec(t.Context(), `LOCK TABLE idempotency_records IN `+row.mode+` MODE`)
-				require.NoError(t, err)
+				require.NoError(t, errOf(blocker.Exec(t.Context(), `LOCK TABLE idempotency_records IN `+row.mode+` MODE`)))
 
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()

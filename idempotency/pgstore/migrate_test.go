@@ -29,8 +29,7 @@ func TestNew_concurrent(t *testing.T) {
 				atOnce(10, func(int) {
 					store, err := f.open(t, dsn, nil)
 					if assert.NoError(t, err) {
-						_, err = store.Reserve(context.Background(), newClaim(driver.NewOwner()))
-						assert.NoError(t, err)
+						assert.NoError(t, errOf(store.Reserve(context.Background(), newClaim(driver.NewOwner()))))
 					}
 				})
 				var versions int
@@ -50,8 +49,7 @@ func TestNew_quotesNames(t *testing.T) {
 			require.NoError(t, pool.QueryRow(t.Context(), `SELECT current_schema()`).Scan(&own))
 			quoted := `x"; DROP 'Schema' \` + own
 			t.Cleanup(func() {
-				_, err := pool.Exec(context.Background(), `DROP SCHEMA "`+strings.ReplaceAll(quoted, `"`, `""`)+`" CASCADE`)
-				assert.NoError(t, err)
+				assert.NoError(t, errOf(pool.Exec(context.Background(), `DROP SCHEMA "`+strings.ReplaceAll(quoted, `"`, `""`)+`" CASCADE`)))
 			})
 			for _, options := range []*pgstore.Options{
 				nil,
@@ -80,8 +78,7 @@ func TestNew_quotesNames(t *testing.T) {
 				{Schema: strings.Repeat("x", 64)},
 				{Isolation: 7},
 			} {
-				_, err := f.open(t, dsn, options)
-				assert.ErrorIs(t, err, driver.ErrInvalid)
+				assert.ErrorIs(t, errOf(f.open(t, dsn, options)), driver.ErrInvalid)
 			}
 		})
 	}
@@ -104,19 +101,16 @@ func TestStore_leastPrivileges(t *testing.T) {
 		`GRANT INSERT ON effects TO service`,
 	} {
 		statement = strings.NewReplacer("service", role, `"schema"`, strings.TrimSuffix(role, "_service")).Replace(statement)
-		_, err := admin.Exec(t.Context(), statement)
-		require.NoError(t, err, statement)
+		require.NoError(t, errOf(admin.Exec(t.Context(), statement)), statement)
 	}
 	t.Cleanup(func() {
-		_, err := admin.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)
-		assert.NoError(t, err)
+		assert.NoError(t, errOf(admin.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)))
 	})
 	pool := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role })
 	store, err := pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: true})
 	require.NoError(t, err)
 	for _, makes := range []bool{false, true} { // the tables exist: reading suffices
-		_, err = pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: !makes})
-		require.NoError(t, err)
+		require.NoError(t, errOf(pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: !makes})))
 	}
 
 	ctx := t.Context()
@@ -139,6 +133,5 @@ func TestStore_leastPrivileges(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, store.Complete(ctx, record.Lease(), completed))
 	}
-	_, err = store.Sweep(ctx, 10)
-	require.NoError(t, err)
+	require.NoError(t, errOf(store.Sweep(ctx, 10)))
 }

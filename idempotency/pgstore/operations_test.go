@@ -82,8 +82,7 @@ func TestStore_commitsDurably(t *testing.T) {
 				require.NoError(t, err)
 				dead.Key = "dead too"
 				acquire(t, store, dead)
-				_, err = store.Reap(ctx, 10)
-				require.NoError(t, err)
+				require.NoError(t, errOf(store.Reap(ctx, 10)))
 				_, tx := begin(t, store, "transactional")
 				require.NoError(t, tx.Commit(ctx, completed))
 				_, tx = begin(t, store, "rolled back and recorded")
@@ -121,8 +120,7 @@ func levels(t *testing.T, pool *pgxpool.Pool) {
 		`CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON idempotency_records
 			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()`,
 	} {
-		_, err := pool.Exec(t.Context(), statement)
-		require.NoError(t, err)
+		require.NoError(t, errOf(pool.Exec(t.Context(), statement)))
 	}
 }
 
@@ -138,8 +136,7 @@ func TestReserve_tableLocked(t *testing.T) {
 				store := f.store(t, withParameter(t, dsn, "lock_timeout", timeout))
 				blocker, err := newPool(t, dsn, nil).Begin(t.Context())
 				require.NoError(t, err)
-				_, err = blocker.Exec(t.Context(), `LOCK TABLE idempotency_records IN EXCLUSIVE MODE`)
-				require.NoError(t, err)
+				require.NoError(t, errOf(blocker.Exec(t.Context(), `LOCK TABLE idempotency_records IN EXCLUSIVE MODE`)))
 				var all sync.WaitGroup
 				for i := range 8 {
 					all.Go(func() {
@@ -257,10 +254,8 @@ func TestStore_usesDatabaseClock(t *testing.T) {
 	lease := acquire(t, store, newClaim("leased"))
 	require.NoError(t, store.Renew(t.Context(), lease, time.Hour))
 	require.NoError(t, store.Release(t.Context(), lease))
-	_, err = store.Sweep(t.Context(), 10)
-	require.NoError(t, err)
-	_, err = store.Reap(t.Context(), 10)
-	require.NoError(t, err)
+	require.NoError(t, errOf(store.Sweep(t.Context(), 10)))
+	require.NoError(t, errOf(store.Reap(t.Context(), 10)))
 	assert.Empty(t, tracer.seen)
 
 	claim := newClaim("dead")
@@ -322,8 +317,7 @@ func TestStore_queryExecModes(t *testing.T) {
 				unknowns++
 			}
 			assert.Equal(t, 1, unknowns)
-			_, err = store.Sweep(t.Context(), 10)
-			require.NoError(t, err)
+			require.NoError(t, errOf(store.Sweep(t.Context(), 10)))
 		})
 	}
 }

@@ -44,8 +44,7 @@ func overTCP(tb testing.TB) string {
 	conn, err := pgx.Connect(tb.Context(), server.DSN())
 	require.NoError(tb, err)
 	for _, statement := range []string{"SET listen_addresses = '127.0.0.1'", "SET port = " + port} {
-		_, err := conn.Exec(tb.Context(), "ALTER SYSTEM "+statement)
-		require.NoError(tb, err)
+		require.NoError(tb, errOf(conn.Exec(tb.Context(), "ALTER SYSTEM "+statement)))
 	}
 	require.NoError(tb, conn.Close(tb.Context()))
 	require.NoError(tb, server.Shutdown(tb.Context()))

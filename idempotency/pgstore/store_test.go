@@ -73,8 +73,7 @@ func TestSweep_lockedRecords(t *testing.T) {
 		require.NoError(t, fill(t.Context(), pool, 10))
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), `SELECT FROM idempotency_records ORDER BY expires LIMIT 3 FOR KEY SHARE`)
-		require.NoError(t, err)
+		require.NoError(t, errOf(tx.Exec(t.Context(), `SELECT FROM idempotency_records ORDER BY expires LIMIT 3 FOR KEY SHARE`)))
 
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -92,8 +91,7 @@ func TestSweep_lockedRecords(t *testing.T) {
 
 func TestExample_chargesEachKeyOnce(t *testing.T) {
 	pool := newPool(t, postgrestest.Open(t), nil)
-	_, err := pool.Exec(t.Context(), "CREATE TABLE charges (id serial, cents integer)")
-	require.NoError(t, err)
+	require.NoError(t, errOf(pool.Exec(t.Context(), "CREATE TABLE charges (id serial, cents integer)")))
 	service, err := newService(t.Context(), pool)
 	require.NoError(t, err)
 

@@ -50,8 +50,7 @@ func rollBack(tx driver.Transaction) error { return tx.Rollback(context.Backgrou
 // absent expects that there is no record.
 func absent(tb testing.TB, store driver.Store, id driver.ID) {
 	tb.Helper()
-	_, err := store.Load(context.Background(), id)
-	assert.ErrorIs(tb, err, driver.ErrNotFound)
+	assert.ErrorIs(tb, errOf(store.Load(context.Background(), id)), driver.ErrNotFound)
 }
 
 const foreignRecord = `INSERT INTO idempotency_records (started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner)

@@ -142,8 +142,7 @@ func TestTx_waitEnds(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		_, err = third.Reserve(ctx, newClaim(t.Name()))
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, errOf(third.Reserve(ctx, newClaim(t.Name()))), context.DeadlineExceeded)
 		_ = third.rollback()
 		require.NoError(t, first.rollback())
 	})

@@ -51,8 +51,7 @@ func TestStore_writesFlush(t *testing.T) {
 	require.ErrorContains(t, s.Renew(t.Context(), lease, time.Hour), "closed")
 	require.ErrorContains(t, s.Release(t.Context(), lease), "closed")
 	require.ErrorContains(t, s.Complete(t.Context(), lease, driver.Outcome{Status: driver.Completed}), "closed")
-	_, err = s.Reserve(t.Context(), internalClaim("another"))
-	require.ErrorContains(t, err, "closed")
+	require.ErrorContains(t, errOf(s.Reserve(t.Context(), internalClaim("another"))), "closed")
 }
 
 func requireCode(t *testing.T, code int, err error) {
@@ -94,8 +93,7 @@ func TestReserve_checkpoints(t *testing.T) {
 	s := openInternal(t)
 	for range 3000 {
 		claim := internalClaim(driver.NewOwner())
-		_, err := s.Reserve(t.Context(), claim)
-		require.NoError(t, err)
+		require.NoError(t, errOf(s.Reserve(t.Context(), claim)))
 	}
 	info, err := os.Stat(s.kit.File.Path + "-wal")
 	require.NoError(t, err)
@@ -147,8 +145,7 @@ func TestApply_recordChanged(t *testing.T) {
 		"scope = 'other'", "operation = 'other'", "key = 'other'",
 	} {
 		t.Run(change, func(t *testing.T) {
-			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET " + change)
-			require.NoError(t, err)
+			require.NoError(t, errOf(s.kit.Work.Exec("UPDATE idempotency_records SET "+change)))
 			for _, step := range []driver.Step{driver.Take, driver.StepMarkUnknown} {
 				record, err := s.forWriting.apply(t.Context(), step, judged, &claim)
 				require.NoError(t, err)
@@ -156,11 +153,9 @@ func TestApply_recordChanged(t *testing.T) {
 			}
 			var clock int64
 			require.ErrorIs(t, s.forWork[unchanged].(*sql.Stmt).QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
-			_, err = s.kit.Work.Exec("DELETE FROM idempotency_records")
-			require.NoError(t, err)
-			_, err = s.forWriting.apply(t.Context(), driver.Insert, nil, &claim)
-			require.NoError(t, err)
-			_, err = s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
+			require.NoError(t, errOf(s.kit.Work.Exec("DELETE FROM idempotency_records")))
+			require.NoError(t, errOf(s.forWriting.apply(t.Context(), driver.Insert, nil, &claim)))
+			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
 				judged.LeaseExpires.UnixMilli(), judged.Expires.UnixMilli())
 			require.NoError(t, err)
 		})
@@ -261,8 +256,7 @@ func TestDiskFull_transactional(t *testing.T) {
 			s := openInternal(t)
 			s.kit.Work.SetMaxOpenConns(2)
 			s.kit.Work.SetMaxIdleConns(1) // so that all limits are on one connection
-			_, err := s.kit.Work.Exec("CREATE TABLE work (id TEXT, payload BLOB) STRICT")
-			require.NoError(t, err)
+			require.NoError(t, errOf(s.kit.Work.Exec("CREATE TABLE work (id TEXT, payload BLOB) STRICT")))
 			failed := 0
 			for more := 0; ; more++ {
 				key := fmt.Sprint(more)
@@ -358,8 +352,7 @@ func TestSchema_anotherTool(t *testing.T) {
 	text, err := Schema(0)
 	require.NoError(t, err)
 	for range 2 { // it may be applied again
-		_, err = db.Exec(text)
-		require.NoError(t, err)
+		require.NoError(t, errOf(db.Exec(text)))
 	}
 	want := tables(t, made.kit.Work)
 	assert.Equal(t, want, tables(t, db))
@@ -369,13 +362,11 @@ func TestSchema_anotherTool(t *testing.T) {
 	s, err := Open(t.Context(), path)
 	require.NoError(t, err)
 	assert.Equal(t, version, pragma(t, db, "schema_version"), "Open has changed nothing")
-	_, err = s.Reserve(t.Context(), internalClaim("key"))
-	require.NoError(t, err)
+	require.NoError(t, errOf(s.Reserve(t.Context(), internalClaim("key"))))
 	require.NoError(t, s.Close())
 
 	// A tool that makes tables without rows.
-	_, err = db.Exec("DELETE FROM idempotency_schema")
-	require.NoError(t, err)
+	require.NoError(t, errOf(db.Exec("DELETE FROM idempotency_schema")))
 	s, err = Open(t.Context(), path)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
@@ -406,10 +397,11 @@ func TestOpen_newerTables(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, driver.Completed, record.Status)
 	}
-	_, err = older.kit.Work.Exec(`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0)`)
-	require.NoError(t, err)
-	_, err = Open(t.Context(), path)
-	require.ErrorIs(t, err, ErrSchema)
+	require.NoError(t, errOf(older.kit.Work.Exec(`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0)`)))
+	require.ErrorIs(t, errOf(Open(t.Context(), path)), ErrSchema)
 	require.NoError(t, older.Close())
 	require.NoError(t, restarted.Close())
 }
+
+// errOf is the error of a call whose value does not matter.
+func errOf[T any](_ T, err error) error { return err }

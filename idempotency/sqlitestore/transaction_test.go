@@ -93,18 +93,14 @@ func TestBegin_openTransaction(t *testing.T) {
 			within(t, "a replay", func(context.Context) { assert.Equal(t, "done", decisionOf(t, other, done)) })
 			within(t, "a transactional replay", func(context.Context) { assert.Equal(t, "done", beginDecision(t, other, done)) })
 			within(t, "Load", func(ctx context.Context) {
-				_, err := other.Load(ctx, done.ID)
-				require.NoError(t, err)
-				_, err = other.Load(ctx, claimOf("working").ID)
-				require.ErrorIs(t, err, driver.ErrNotFound, "nothing of the record is stored")
+				require.NoError(t, errOf(other.Load(ctx, done.ID)))
+				require.ErrorIs(t, errOf(other.Load(ctx, claimOf("working").ID)), driver.ErrNotFound, "nothing of the record is stored")
 			})
 			within(t, "Sweep", func(ctx context.Context) {
-				_, err := other.Sweep(ctx, 100)
-				require.NoError(t, err)
+				require.NoError(t, errOf(other.Sweep(ctx, 100)))
 			})
 			within(t, "Abandon", func(ctx context.Context) {
-				_, err := other.Reap(ctx, 100)
-				require.NoError(t, err)
+				require.NoError(t, errOf(other.Reap(ctx, 100)))
 			})
 			waits(t, other)
 		})
@@ -202,8 +198,7 @@ func TestBusyTimeout(t *testing.T) {
 		_, _, err := impatient.Begin(ctx, claimOf("another"), 0)
 		require.ErrorIs(t, err, sqlitestore.ErrLocked)
 		require.ErrorIs(t, err, driver.ErrStoreBusy, "the claim is not repeated")
-		_, err = impatient.Reserve(ctx, claimOf("another"))
-		require.ErrorIs(t, err, driver.ErrStoreBusy)
+		require.ErrorIs(t, errOf(impatient.Reserve(ctx, claimOf("another"))), driver.ErrStoreBusy)
 	})
 	require.NoError(t, tx.Rollback(t.Context()))
 
@@ -264,8 +259,7 @@ func TestNew_smallPool(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				_, err = count(ctx, db, "beside")
-				assert.NoError(t, err)
+				assert.NoError(t, errOf(count(ctx, db, "beside")))
 				assert.NoError(t, tx.Commit(ctx, completed))
 			})
 		}

@@ -143,8 +143,7 @@ func TestTx_deferredTransaction(t *testing.T) {
 	impatient, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
 	require.NoError(t, err)
 	defer func() { _ = impatient.Close() }()
-	_, err = impatient.Reserve(t.Context(), claimOf("another"))
-	require.ErrorIs(t, err, sqlitestore.ErrLocked)
+	require.ErrorIs(t, errOf(impatient.Reserve(t.Context(), claimOf("another"))), sqlitestore.ErrLocked)
 }
 
 // inbox returns a consumer's transaction and the store in it.

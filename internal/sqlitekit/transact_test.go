@@ -225,8 +225,7 @@ func TestLog_staysShort(t *testing.T) {
 	for i := range 6000 {
 		require.NoError(t, fill(t.Context(), d))
 		if i%1000 == 999 {
-			_, err := sweepAll(t.Context(), d, 100)
-			require.NoError(t, err)
+			require.NoError(t, errOf(sweepAll(t.Context(), d, 100)))
 		}
 		log, err := os.Stat(d.File.Path + "-wal")
 		require.NoError(t, err)
@@ -255,8 +254,7 @@ func TestFull_recovers(t *testing.T) {
 				require.NoError(t, d.Close())
 				d = openAs(t, path, settings(1))
 			}
-			_, err = sweepAll(t.Context(), d, 10)
-			require.NoError(t, err)
+			require.NoError(t, errOf(sweepAll(t.Context(), d, 10)))
 			require.NoError(t, fill(t.Context(), d))
 			assert.Equal(t, 11, words(t, d))
 		})
@@ -275,8 +273,7 @@ func TestFull_shortensTheLog(t *testing.T) {
 		log, err := os.Stat(d.File.Path + "-wal")
 		require.NoError(t, err)
 		require.NotZero(t, log.Size())
-		_, err = tx.ExecContext(ctx, "PRAGMA max_page_count = 1")
-		require.NoError(t, err)
+		require.NoError(t, errOf(tx.ExecContext(ctx, "PRAGMA max_page_count = 1")))
 		_, err = tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO words VALUES ('%010000d')", 0))
 		_, lifted := tx.ExecContext(ctx, "PRAGMA max_page_count = 1000000")
 		require.NoError(t, lifted)
