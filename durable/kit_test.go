@@ -228,5 +228,5 @@ func (s *shaky) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, e
 	return call(ctx, s, "sweep", func() (int, error) { return s.Store.Sweep(ctx, ttl, limit) })
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

@@ -663,5 +663,5 @@ func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *htt
 	return reservation.Record.Lease()
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

@@ -560,5 +560,5 @@ var afterLife = []map[driver.State]int{
 	{driver.StateDone: 3, driver.StateCanceled: 1}, // survived
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

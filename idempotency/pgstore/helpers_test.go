@@ -173,5 +173,5 @@ func withParameter(tb testing.TB, dsn, name, value string) string {
 	return dsn + "&" + name + "=" + value
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

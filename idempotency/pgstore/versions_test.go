@@ -126,5 +126,5 @@ func TestReplay_predictor(t *testing.T) {
 	}
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

@@ -403,5 +403,5 @@ func TestOpen_newerTables(t *testing.T) {
 	require.NoError(t, restarted.Close())
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

@@ -275,5 +275,5 @@ func TestReserve_times(t *testing.T) {
 	assert.Equal(t, 2*time.Hour, r.Expires.Sub(r.Started))
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

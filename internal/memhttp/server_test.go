@@ -273,7 +273,7 @@ func TestLogs(t *testing.T) {
 			time.Sleep(time.Minute)
 		}))
 		c := &http.Client{Transport: s.Transport(), Timeout: time.Second}
-		require.ErrorIs(t, errOf(c.Get(s.URL + "/panic")), io.EOF)
+		require.ErrorIs(t, errOf(c.Get(s.URL+"/panic")), io.EOF)
 		require.ErrorIs(t, errOf(c.Get(s.URL)), context.DeadlineExceeded)
 		s.Close()
 		s.Config.ErrorLog.Print("too late")
@@ -400,5 +400,5 @@ func TestListen(t *testing.T) {
 	})
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }

@@ -387,5 +387,5 @@ func TestOpen_concurrent(t *testing.T) {
 	assert.Equal(t, 16, words(t, openAs(t, path, settings(2))))
 }
 
-// errOf is the error of a call whose value does not matter.
+// errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }
