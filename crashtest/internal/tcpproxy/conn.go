@@ -7,17 +7,23 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Conn is a connection that a Proxy forwards. It is safe for concurrent use.
 type Conn struct {
-	proxy          *Proxy
-	client, server net.Conn
-	gate           gate            // for both directions
-	mute           gate            // for data from the server
-	ctx            context.Context //nolint:containedctx // It ends with the connection.
-	end            context.CancelFunc
-	once           sync.Once // both sides are closed
+	proxy  *Proxy
+	client net.Conn
+	gate   gate            // for both directions
+	mute   gate            // for data from the server
+	ctx    context.Context //nolint:containedctx // It ends with the connection.
+	end    context.CancelFunc
+
+	mu     sync.Mutex
+	server net.Conn // nil until dial has returned
+	closed bool
 }
 
 // Cut closes both sides in an orderly way (FIN), as the end of a process does. Data in transit is lost.
@@ -41,18 +47,35 @@ func (c *Conn) Resume() {
 
 // close closes both sides with this argument of SetLinger.
 func (c *Conn) close(linger int) {
-	c.once.Do(func() {
-		c.end()
-		closeWith(linger, c.client)
-		closeWith(linger, c.server)
-	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	c.end()
+	for _, conn := range []net.Conn{c.client, c.server} {
+		if conn == nil {
+			continue
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(linger)
+		}
+		_ = conn.Close()
+	}
 }
 
-func closeWith(linger int, conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(linger)
+// setServer sets the connection to the server. If the client's side is closed already, it
+// closes the server's and returns false.
+func (c *Conn) setServer(server net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = server.Close()
+		return false
 	}
-	_ = conn.Close()
+	c.server = server
+	return true
 }
 
 // pump forwards one direction until it ends. The other direction may last longer.
@@ -81,7 +104,12 @@ func (c *Conn) pump(to, from net.Conn) {
 }
 
 // pass waits for the delay and for the gates. It returns false if the connection has ended.
-func (c *Conn) pass() bool { return c.gate.pass(c.ctx) && c.proxy.pass(c.ctx) }
+func (c *Conn) pass() bool {
+	if delay := time.Duration(c.proxy.delay.Load()); delay > 0 && sleep.Context(c.ctx, delay) != nil {
+		return false
+	}
+	return c.gate.pass(c.ctx) && c.proxy.gate.pass(c.ctx)
+}
 
 // gate delays data while it is shut. The zero value is open.
 type gate struct {

@@ -90,30 +90,22 @@ func (p *Proxy) accept() {
 	}
 }
 
-// pass waits for the delay and the gate of all connections. It returns false if the context ends before.
-func (p *Proxy) pass(ctx context.Context) bool {
-	if delay := time.Duration(p.delay.Load()); delay > 0 && sleep.Context(ctx, delay) != nil {
-		return false
-	}
-	return p.gate.pass(ctx)
-}
-
 func (p *Proxy) forward(client net.Conn) {
-	if !p.pass(p.ctx) {
-		_ = client.Close()
-		return
-	}
-	server, err := p.dial(p.ctx)
-	if err != nil {
-		closeWith(0, client)
-		return
-	}
-	c := &Conn{proxy: p, client: client, server: server}
+	c := &Conn{proxy: p, client: client}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	p.conns.Store(c, nil)
 	defer p.conns.Delete(c)
 	if p.ctx.Err() != nil {
 		c.Cut() // Close may not have found it
+		return
+	}
+	if !c.pass() {
+		return
+	}
+	server, err := p.dial(p.ctx)
+	if err != nil || !c.setServer(server) {
+		c.Reset()
+		return
 	}
 	var back sync.WaitGroup
 	back.Go(func() { c.pump(client, server) })
