@@ -30,6 +30,8 @@ type dimension struct {
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
 	short      bool          // a rejection shows that too little remains
+	rose       time.Time     // when a request was served last and no less remained
+	refilling  bool          // that happens more often than windows begin
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
 
@@ -104,6 +106,10 @@ func (d *dimension) learn(o *observation) bool {
 	if !o.end.reset.After(o.now) || o.sent.Before(d.since) && !o.end.early.After(o.now) {
 		return false
 	}
+	if o.newer && !o.rejected && d.version > 0 && o.field.Remaining >= d.remaining { // it took one, so more were added
+		d.refilling = d.refilling || o.now.Sub(d.rose) < d.window/2
+		d.rose = o.now
+	}
 	switch {
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
@@ -147,7 +153,7 @@ const initialPart = 0.25
 // rejections show, so a part of it is waited if it is half of the wait.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
-	if unit := d.end.reset.Sub(d.end.early); !d.shownOnSuccess && d.end.reset.Sub(d.at) <= 2*unit {
+	if unit := d.end.reset.Sub(d.end.early); (d.refilling || !d.shownOnSuccess) && d.end.reset.Sub(d.at) <= 2*unit {
 		d.end.likely = d.end.early.Add(time.Duration(d.part * float64(unit)))
 	}
 }
