@@ -65,8 +65,7 @@ func TestQuota_storeFails(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, rejected.StatusCode)
 			require.NotEmpty(t, rejected.Header.Get("Retry-After"))
 			require.Contains(t, readProblem(t, rejected).Type, "#store")
-			_, err := closed.Take(t.Context(), "k", 1)
-			require.ErrorIs(t, err, admission.ErrStore)
+			require.ErrorIs(t, errOf(closed.Take(t.Context(), "k", 1)), admission.ErrStore)
 			sleep(time.Minute) // until the store's goroutines have ended
 		})
 	}

@@ -508,17 +508,14 @@ func TestShedder_rejectionBeforeBody(t *testing.T) {
 			reader := bufio.NewReader(conn)
 			const size = 256 << 10
 			for range 3 {
-				_, err = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
-				require.NoError(t, err)
+				require.NoError(t, errOf(fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)))
 				resp, err := http.ReadResponse(reader, nil) // before a byte of the body is sent
 				require.NoError(t, err)
-				_, err = io.ReadAll(resp.Body)
-				require.NoError(t, err)
+				require.NoError(t, errOf(io.ReadAll(resp.Body)))
 				require.NoError(t, resp.Body.Close())
 				require.Contains(t, []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, resp.StatusCode)
 				require.False(t, resp.Close)
-				_, err = conn.Write(make([]byte, size))
-				require.NoError(t, err)
+				require.NoError(t, errOf(conn.Write(make([]byte, size))))
 			}
 		})
 	}
@@ -542,8 +539,7 @@ func TestShedder_rejectionsKeepConnection(t *testing.T) {
 		require.NoError(t, err)
 		resp, err := server.Client().Do(req)
 		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		require.NoError(t, errOf(io.ReadAll(resp.Body)))
 		require.NoError(t, resp.Body.Close())
 	}
 	require.LessOrEqual(t, fresh.Load(), int64(3))
@@ -661,8 +657,7 @@ func TestRejection_bodyDoesNotCome(t *testing.T) {
 		{"the body comes late: not served", func(t *testing.T, c *net.TCPConn) {
 			time.Sleep(300 * time.Millisecond)
 			_, _ = io.WriteString(c, hidden)
-			_, err := c.Read(make([]byte, 1))
-			require.Error(t, err)
+			require.Error(t, errOf(c.Read(make([]byte, 1))))
 		}},
 		{"the body never comes: closed", func(t *testing.T, c *net.TCPConn) {
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
@@ -688,13 +683,11 @@ func TestRejection_bodyDoesNotCome(t *testing.T) {
 			server.Config.ReadTimeout, server.Config.IdleTimeout = 50*time.Millisecond, time.Minute
 			server.Config.ErrorLog = log.New(&logged, "", 0)
 			server.Start()
-			_, err := quota.Take(t.Context(), "127.0.0.1", 1)
-			require.NoError(t, err)
+			require.NoError(t, errOf(quota.Take(t.Context(), "127.0.0.1", 1)))
 			conn, err := net.Dial("tcp", server.Listener.Addr().String())
 			require.NoError(t, err)
 			defer conn.Close()
-			_, err = fmt.Fprintf(conn, "POST /limited HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n", len(hidden))
-			require.NoError(t, err)
+			require.NoError(t, errOf(fmt.Fprintf(conn, "POST /limited HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n", len(hidden))))
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)
 			require.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "before the body")
@@ -893,3 +886,6 @@ func (b *bursts) run(t *testing.T) {
 	come()
 	all.Wait()
 }
+
+// errOf is the error of a call. The value does not matter.
+func errOf[T any](_ T, err error) error { return err }

@@ -414,10 +414,8 @@ func TestTransport_scopes(t *testing.T) {
 		l := newList(t, func(tr *endpoints.Transport) {
 			tr.Transport.Scope = func(r *http.Request) string { return strings.Split(r.URL.Path, "/")[1] }
 		}, faulttest.OK("a"), faulttest.OK("b"))
-		_, err := l.get("/pay/1")
-		require.NoError(t, err)
-		_, err = l.get("/find/1")
-		require.NoError(t, err)
+		require.NoError(t, errOf(l.get("/pay/1")))
+		require.NoError(t, errOf(l.get("/find/1")))
 		var names []string
 		for _, s := range l.Transport.Transport.State().Scopes {
 			names = append(names, s.Scope)

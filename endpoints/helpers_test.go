@@ -194,3 +194,6 @@ func closeBody(req *http.Request) {
 		_ = req.Body.Close()
 	}
 }
+
+// errOf is the error of a call. The value does not matter.
+func errOf[T any](_ T, err error) error { return err }

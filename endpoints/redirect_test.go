@@ -142,8 +142,7 @@ func TestTransport_location(t *testing.T) {
 func TestTransport_redirectLoops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newList(t, secrets, faulttest.Redirect(307, "http://b.test/x"), faulttest.Redirect(307, "http://a.test/x"))
-		_, err := l.get("/x")
-		require.ErrorContains(t, err, "stopped after 10 redirects")
+		require.ErrorContains(t, errOf(l.get("/x")), "stopped after 10 redirects")
 		l.servers["a.test"].AssertRequests(t, 5)
 		l.servers["b.test"].AssertRequests(t, 5)
 	})
@@ -237,8 +236,7 @@ func TestTransport_sentAgainByNetHTTP(t *testing.T) {
 				}
 			})
 			l := newList(t, nil, faulttest.Sequence(faulttest.OK("warm"), hangUp, row.answer, faulttest.OK("a")), faulttest.OK("b"))
-			_, err := l.get("/x")
-			require.NoError(t, err)
+			require.NoError(t, errOf(l.get("/x")))
 			synctest.Wait() // the connection is idle, and reused
 			resp, err := l.do(http.MethodPost, "/x", row.body)
 			require.NoError(t, err)

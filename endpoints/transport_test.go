@@ -216,8 +216,7 @@ func TestTransport_logsScopes(t *testing.T) {
 		l := newList(t, nil, faulttest.OK("a"), faulttest.Status(http.StatusServiceUnavailable))
 		l.setDown("a.test", refused)
 		l.Transport.Transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-		_, err := l.get("/x")
-		require.Error(t, err)
+		require.Error(t, errOf(l.get("/x")))
 		scopes := map[string]map[string]bool{}
 		for line := range strings.Lines(log.String()) {
 			var record struct{ Event, Scope string }
@@ -368,8 +367,7 @@ func TestWithEndpoint_listInBase(t *testing.T) {
 		l := newList(t, func(tr *endpoints.Transport) {
 			base := tr.Transport.Base
 			tr.Transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
-				_, err := login.doIn(req.Context(), http.MethodGet, "/token", "")
-				require.NoError(t, err)
+				require.NoError(t, errOf(login.doIn(req.Context(), http.MethodGet, "/token", "")))
 				return base.RoundTrip(req)
 			})
 		}, faulttest.OK("a"), faulttest.OK("b"))

@@ -83,8 +83,7 @@ func TestServer_clientCancelsDuringUpload(t *testing.T) {
 				time.Sleep(time.Hour)
 				_ = w.CloseWithError(gone)
 			}()
-			_, err = srv.Client().Do(req)
-			require.ErrorIs(t, err, gone)
+			require.ErrorIs(t, errOf(srv.Client().Do(req)), gone)
 			synctest.Wait()
 			q := srv.Requests()[0]
 			assert.Equal(t, "half", string(q.Body))
@@ -264,18 +263,15 @@ func TestServer_Silence(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, srv.HTTP2, got == "HTTP/2.0", got)
 		srv.Silence()
-		_, err = proto(srv.Client(), srv.URL, patience)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, errOf(proto(srv.Client(), srv.URL, patience)), context.DeadlineExceeded)
 		require.Len(t, srv.Requests(), 1, "no byte arrives")
 		if srv.HTTP2 { // the client keeps the connection
-			_, err = proto(srv.Client(), srv.URL, patience)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, errOf(proto(srv.Client(), srv.URL, patience)), context.DeadlineExceeded)
 			srv.Client().CloseIdleConnections()
 		}
 		other := srv.Transport().Clone()
 		defer other.CloseIdleConnections()
-		_, err = proto(&http.Client{Transport: other}, srv.URL, time.Hour)
-		require.NoError(t, err)
+		require.NoError(t, errOf(proto(&http.Client{Transport: other}, srv.URL, time.Hour)))
 		require.Len(t, srv.Requests(), 2)
 		require.Equal(t, 2, srv.Requests()[1].Conn)
 	})
@@ -314,10 +310,9 @@ func TestServer_Silence_hidesTheServersEnd(t *testing.T) {
 func TestSilent(t *testing.T) {
 	script := func() http.Handler { return faulttest.Sequence(faulttest.Silent, faulttest.OK("ok")) }
 	onSilentWays(t, script, func(t *testing.T, srv *faulttest.Server, patience time.Duration) {
-		_, err := proto(srv.Client(), srv.URL, patience)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, errOf(proto(srv.Client(), srv.URL, patience)), context.DeadlineExceeded)
 		require.Equal(t, faulttest.Silent, srv.Requests()[0].Fault)
-		_, err = proto(srv.Client(), srv.URL, patience)
+		_, err := proto(srv.Client(), srv.URL, patience)
 		if srv.HTTP2 {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Len(t, srv.Requests(), 1)

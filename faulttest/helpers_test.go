@@ -108,3 +108,6 @@ func outcomes(l *faulttest.Log) []string {
 	}
 	return all
 }
+
+// errOf is the error of a call. The value does not matter.
+func errOf[T any](_ T, err error) error { return err }

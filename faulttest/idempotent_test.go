@@ -74,8 +74,7 @@ func TestIdempotent_inFlight(t *testing.T) {
 			defer resp.Body.Close()
 			return resp.StatusCode, nil
 		}
-		_, err := post(time.Minute)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, errOf(post(time.Minute)), context.DeadlineExceeded)
 		code, err := post(time.Minute)
 		require.NoError(t, err)
 		assert.Equal(t, 409, code)

@@ -99,8 +99,7 @@ func TestServer_Start(t *testing.T) {
 	assert.Contains(t, fake.logged(), oops.URL+": http: panic serving")
 	assert.Empty(t, fake.failures())
 
-	_, err = io.WriteString(faulttest.ServerLog(oops), "too late")
-	require.NoError(t, err)
+	require.NoError(t, errOf(io.WriteString(faulttest.ServerLog(oops), "too late")))
 	assert.NotContains(t, fake.logged(), "too late", "a T must not be used after its test")
 }
 
@@ -276,8 +275,7 @@ func TestServer_otherHost(t *testing.T) {
 			}
 			require.Zero(t, srv.Total())
 			srv.Close()
-			_, err := srv.Client().Get(srv.URL)
-			require.ErrorIs(t, err, syscall.ECONNREFUSED, "its own host after Close")
+			require.ErrorIs(t, errOf(srv.Client().Get(srv.URL)), syscall.ECONNREFUSED, "its own host after Close")
 		})
 	}
 	t.Run("another server on its Network, or on a socket: reached", func(t *testing.T) {

@@ -326,6 +326,5 @@ func TestWrapEndpoints_setsTransport(t *testing.T) {
 	require.NotNil(t, list.Transport)
 	require.NotNil(t, list.Transport.Trace)
 
-	_, err := record().WrapEndpoints(nil).RoundTrip(get(t, t.Context(), "https://a.test/x"))
-	require.ErrorContains(t, err, "Endpoints is empty")
+	require.ErrorContains(t, errOf(record().WrapEndpoints(nil).RoundTrip(get(t, t.Context(), "https://a.test/x"))), "Endpoints is empty")
 }

@@ -95,8 +95,7 @@ func doEverything(t *testing.T, i *Instrumentation) {
 	i.Watch(e)
 	_, err := e.Enqueue(t.Context(), durable.Intent{ID: idempotency.ID{Scope: "acme", Operation: "o", Key: "k"}, Gateway: "psp", Payload: []byte("declined")})
 	require.NoError(t, err)
-	_, err = e.Work(context.WithoutCancel(t.Context()), 0)
-	require.NoError(t, err)
+	require.NoError(t, errOf(e.Work(context.WithoutCancel(t.Context()), 0)))
 	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", ""))
 }
 

@@ -240,3 +240,6 @@ func every(d time.Duration) resilienthttp.Policy {
 }
 
 func never() *resilienthttp.Breaker { return &resilienthttp.Breaker{FailureRatio: -1} }
+
+// errOf is the error of a call. The value does not matter.
+func errOf[T any](_ T, err error) error { return err }

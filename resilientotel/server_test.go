@@ -140,8 +140,7 @@ func TestDurable(t *testing.T) {
 		all = r.metrics(t)
 		near(t, 103.0, all["resilienthttp.durable.intents{resilienthttp.state=pending}"])
 		require.InDelta(t, 7, all["resilienthttp.durable.oldest_due.age{}"], 0.001)
-		_, err := e.Work(t.Context(), 1000)
-		require.NoError(t, err)
+		require.NoError(t, errOf(e.Work(t.Context(), 1000)))
 		all = r.metrics(t)
 		near(t, 1.0, all["resilienthttp.durable.intents{resilienthttp.state=done}"])
 		near(t, 100.0, all["resilienthttp.durable.intents{resilienthttp.state=dead}"])
@@ -244,10 +243,8 @@ func TestDurable_overHTTP(t *testing.T) {
 			},
 		}}}
 		r.Watch(e)
-		_, err := e.Enqueue(t.Context(), durable.Intent{ID: idempotency.ID{Scope: "acme", Operation: "o", Key: "k"}, Gateway: "psp"})
-		require.NoError(t, err)
-		_, err = e.Work(t.Context(), 0)
-		require.NoError(t, err)
+		require.NoError(t, errOf(e.Enqueue(t.Context(), durable.Intent{ID: idempotency.ID{Scope: "acme", Operation: "o", Key: "k"}, Gateway: "psp"})))
+		require.NoError(t, errOf(e.Work(t.Context(), 0)))
 		require.NotEmpty(t, sent.Get("X-Request-Key"))
 		require.Empty(t, sent.Get("Idempotency-Key"))
 		var kinds []string

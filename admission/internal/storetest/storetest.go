@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -26,55 +30,32 @@ func Run(t *testing.T, open func(*testing.T) quotastore.Store) {
 	}
 }
 
-// rules returns one rule of each algorithm with the same numbers.
-func rules(limit int, window time.Duration) map[string]quotastore.Rule {
-	return map[string]quotastore.Rule{
-		"bucket":  {Limit: limit, Window: window},
-		"sliding": {Limit: limit, Window: window, Sliding: true},
-	}
-}
-
+// each tests a rule of each algorithm with the same numbers.
 func each(t *testing.T, limit int, window time.Duration, test func(t *testing.T, r quotastore.Rule)) {
-	t.Helper()
-	for name, r := range rules(limit, window) {
-		t.Run(name, func(t *testing.T) { test(t, r) })
+	for name, sliding := range map[string]bool{"bucket": false, "sliding": true} {
+		t.Run(name, func(t *testing.T) { test(t, quotastore.Rule{Limit: limit, Window: window, Sliding: sliding}) })
 	}
 }
 
+// take takes units, and checks that the result is consistent. Testify's messages have the lines of all callers.
 func take(t *testing.T, s quotastore.Store, key string, want, minUnits int, r quotastore.Rule) quotastore.Result {
-	t.Helper()
 	result, err := s.Take(context.Background(), key, want, minUnits, r)
-	if err != nil {
-		t.Fatalf("Take(%q, %d, %d): %v", key, want, minUnits, err)
+	require.NoError(t, err, "Take(%q, %d, %d)", key, want, minUnits)
+	require.True(t, result.Remaining >= 0 && result.Remaining <= r.Capacity() && result.ResetAfter >= 0, "%+v", result)
+	if result.OK {
+		require.Zero(t, result.RetryAfter, "%+v", result)
+	} else {
+		require.True(t, result.RetryAfter > 0 && result.Allowed == 0, "%+v", result)
 	}
-	check(t, result, r)
 	return result
 }
 
-// check fails the test if the result is inconsistent.
-func check(t *testing.T, result quotastore.Result, r quotastore.Rule) {
-	t.Helper()
-	switch {
-	case result.Remaining < 0 || result.Remaining > r.Capacity(),
-		result.ResetAfter < 0, result.RetryAfter < 0,
-		result.OK && result.RetryAfter != 0, !result.OK && (result.RetryAfter == 0 || result.Allowed != 0):
-		t.Fatalf("inconsistent result: %+v", result)
-	}
-}
-
 func want(t *testing.T, got quotastore.Result, ok bool, taken, remaining int) {
-	t.Helper()
-	if got.OK != ok || got.Allowed != taken || got.Remaining != remaining {
-		t.Fatalf("got %+v; want OK %v, Allowed %d, Remaining %d", got, ok, taken, remaining)
-	}
+	require.Equal(t, quotastore.Result{OK: ok, Allowed: taken, Remaining: remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter}, got)
 }
 
 // pass waits for d.
-func pass(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	<-timer.C
-}
+func pass(d time.Duration) { _ = sleep.Context(context.Background(), d) }
 
 func burst(t *testing.T, s quotastore.Store) {
 	each(t, 3, time.Hour, func(t *testing.T, r quotastore.Rule) {
@@ -83,9 +64,8 @@ func burst(t *testing.T, s quotastore.Store) {
 		want(t, take(t, s, key, 2, 2, r), true, 2, 0)
 		rejected := take(t, s, key, 1, 1, r)
 		want(t, rejected, false, 0, 0)
-		if rejected.ResetAfter > time.Hour || rejected.RetryAfter > rejected.ResetAfter {
-			t.Fatalf("durations are too long: %+v", rejected)
-		}
+		require.LessOrEqual(t, rejected.ResetAfter, time.Hour)
+		require.LessOrEqual(t, rejected.RetryAfter, rejected.ResetAfter)
 	})
 	t.Run("larger than the limit", func(t *testing.T) {
 		r := quotastore.Rule{Limit: 1, Window: time.Hour, Burst: 5}
@@ -109,9 +89,7 @@ func wait(t *testing.T, s quotastore.Store) {
 				continue // on a slow machine the units are back already
 			}
 			pass(rejected.RetryAfter)
-			if got := take(t, s, t.Name(), n, n, r); !got.OK {
-				t.Fatalf("%d units are not available after %v: %+v", n, rejected.RetryAfter, got)
-			}
+			require.True(t, take(t, s, t.Name(), n, n, r).OK, "%d units are not available after %v", n, rejected.RetryAfter)
 		}
 		pass(take(t, s, t.Name(), 0, 0, r).ResetAfter)
 		want(t, take(t, s, t.Name(), 0, 0, r), true, 0, 4)
@@ -135,9 +113,7 @@ func peek(t *testing.T, s quotastore.Store) {
 		key := t.Name()
 		fresh := take(t, s, key, 0, 0, r)
 		want(t, fresh, true, 0, 10)
-		if fresh.ResetAfter != 0 {
-			t.Fatalf("ResetAfter is %v for an unused key", fresh.ResetAfter)
-		}
+		require.Zero(t, fresh.ResetAfter, "of an unused key")
 		take(t, s, key, 4, 4, r)
 		want(t, take(t, s, key, 0, 0, r), true, 0, 6)
 		want(t, take(t, s, key, 0, 9, r), true, 0, 6) // min is limited by want
@@ -152,9 +128,7 @@ func giveBack(t *testing.T, s quotastore.Store) {
 		want(t, take(t, s, key, -4, 0, r), true, -4, 4)
 		want(t, take(t, s, key, 4, 4, r), true, 4, 0)
 		back := take(t, s, key, math.MinInt, 0, r)
-		if back.Remaining != 10 || back.Allowed > -9 {
-			t.Fatalf("not all units were returned: %+v", back)
-		}
+		require.True(t, back.Remaining == 10 && back.Allowed <= -9, "not all units were returned: %+v", back)
 		want(t, take(t, s, key, 10, 10, r), true, 10, 0)
 	})
 }
@@ -182,13 +156,7 @@ func block(t *testing.T, s quotastore.Store) {
 // blockFor blocks a key for d and checks its takes. It returns false if the block may have
 // ended before the checks.
 func blockFor(t *testing.T, s quotastore.Store, key string, r quotastore.Rule, d time.Duration) bool {
-	t.Helper()
-	set := func(d time.Duration) {
-		t.Helper()
-		if err := s.Block(context.Background(), key, time.Now().Add(d)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	set := func(d time.Duration) { require.NoError(t, s.Block(context.Background(), key, time.Now().Add(d))) }
 	take(t, s, key, 1, 1, r)
 	set(-time.Hour)
 	want(t, take(t, s, key, 0, 0, r), true, 0, 4)
@@ -202,9 +170,8 @@ func blockFor(t *testing.T, s quotastore.Store, key string, r quotastore.Rule, d
 	want(t, blocked, false, 0, 0)
 	want(t, asked, true, 0, 0)
 	want(t, back, true, -1, 0)
-	if blocked.RetryAfter > d+100*time.Millisecond || blocked.ResetAfter < blocked.RetryAfter {
-		t.Fatalf("blocked for %v, got %+v", d, blocked)
-	}
+	require.LessOrEqual(t, blocked.RetryAfter, d+100*time.Millisecond)
+	require.GreaterOrEqual(t, blocked.ResetAfter, blocked.RetryAfter)
 	pass(blocked.RetryAfter)
 	want(t, take(t, s, key, 5, 5, r), true, 5, 0)
 	return true
@@ -216,14 +183,13 @@ func invalid(t *testing.T, s quotastore.Store) {
 		"negative window": {Limit: 1, Window: -1}, "negative burst": {Limit: 1, Window: 1, Burst: -1},
 		"huge": {Limit: math.MaxInt, Window: time.Second}, "endless": {Limit: 1, Window: math.MaxInt64},
 	} {
-		if result, err := s.Take(context.Background(), t.Name(), 1, 1, r); err == nil || result.OK {
-			t.Errorf("%s: got %+v and no error", name, result)
-		}
+		result, err := s.Take(context.Background(), t.Name(), 1, 1, r)
+		assert.True(t, err != nil && !result.OK, "%s: %+v", name, result)
 	}
 	each(t, 5, time.Hour, func(t *testing.T, r quotastore.Rule) {
-		if result, err := s.Take(context.Background(), t.Name(), 6, 6, r); err != quotastore.ErrExceedsBurst || result.OK { //nolint:errorlint // the error must not be wrapped
-			t.Errorf("more than Capacity: %+v, %v", result, err)
-		}
+		result, err := s.Take(context.Background(), t.Name(), 6, 6, r)
+		assert.Equal(t, quotastore.ErrExceedsBurst, err, "it must not be wrapped")
+		assert.False(t, result.OK, "more than Capacity")
 		want(t, take(t, s, t.Name(), 6, 5, r), true, 5, 0)
 	})
 }
@@ -232,12 +198,9 @@ func canceled(t *testing.T, s quotastore.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r := quotastore.Rule{Limit: 1, Window: time.Hour}
-	if result, err := s.Take(ctx, t.Name(), 1, 1, r); err == nil || result.OK {
-		t.Errorf("Take with a canceled context: %+v", result)
-	}
-	if err := s.Block(ctx, t.Name(), time.Now().Add(time.Hour)); err == nil {
-		t.Error("Block with a canceled context: no error")
-	}
+	result, err := s.Take(ctx, t.Name(), 1, 1, r)
+	assert.True(t, err != nil && !result.OK, "%+v", result)
+	assert.Error(t, s.Block(ctx, t.Name(), time.Now().Add(time.Hour)))
 	want(t, take(t, s, t.Name(), 1, 1, r), true, 1, 0)
 }
 
@@ -260,9 +223,8 @@ func exact(t *testing.T, s quotastore.Store) {
 		}
 		all.Wait()
 		most := int64(100 + time.Since(began)/(36*time.Second))
-		if n := taken.Load(); failed.Load() > 0 || n < 100 || n > most {
-			t.Fatalf("got %d units and %d errors, want 100 units", n, failed.Load())
-		}
+		require.Zero(t, failed.Load(), "errors")
+		require.True(t, taken.Load() >= 100 && taken.Load() <= most, "got %d units, want 100", taken.Load())
 	})
 }
 
@@ -275,9 +237,8 @@ func obeyed(t *testing.T, s quotastore.Store) {
 			if n > 0 && got.Remaining == 0 {
 				pass(got.ResetAfter)
 			}
-			if got = take(t, s, t.Name(), 1, 1, r); !got.OK {
-				t.Fatalf("take %d was rejected: %+v", n, got)
-			}
+			got = take(t, s, t.Name(), 1, 1, r)
+			require.True(t, got.OK, "take %d was rejected: %+v", n, got)
 		}
 	})
 }
@@ -296,8 +257,6 @@ func steady(t *testing.T, s quotastore.Store) {
 			}
 		}
 		most := 50 + int(50*(time.Since(began)/time.Microsecond+1)/(window/time.Microsecond))
-		if taken > most {
-			t.Fatalf("%d units were taken, want at most %d", taken, most)
-		}
+		require.LessOrEqual(t, taken, most)
 	})
 }
