@@ -2,7 +2,9 @@ package resilienthttp_test
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -66,7 +68,7 @@ func TestBudget_retriesThatSucceed(t *testing.T) {
 		{"429 with Retry-After: the tokens come back", status(429, "Retry-After", "1"), 20},
 		{"429 with Retry-After 0: they do not", status(429, "Retry-After", "0"), 5},
 		{"429 without Retry-After: they do not", status(429), 5},
-		{"503 with Retry-After: they do not", status(503, "Retry-After", "1"), 5},
+		{"503 with Retry-After: the tokens come back", status(503, "Retry-After", "1"), 20},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			var base http.RoundTripper
@@ -80,6 +82,38 @@ func TestBudget_retriesThatSucceed(t *testing.T) {
 				retried += len(tripped(t, transport, get(t))) - 1
 			}
 			require.Equal(t, tt.want, retried)
+		})
+	}
+}
+
+// §4.16: a part of the responses are 503 and ask for a wait, as those of one backend of some. The other ones show that retries help.
+func TestBudget_scattered503(t *testing.T) {
+	for share, least := range map[float64]float64{.12: .98, .2: .95, .3: .9} {
+		bubble.Run(t, fmt.Sprint(share), func(t *testing.T) {
+			const calls = 600
+			var served atomic.Int64
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(20 * time.Millisecond)
+				if rand.Float64() < share {
+					return response(r, http.StatusServiceUnavailable, "", "Retry-After", "1"), nil
+				}
+				return response(r, http.StatusOK, ""), nil
+			})}
+			var all sync.WaitGroup
+			for range calls {
+				time.Sleep(100 * time.Millisecond)
+				all.Go(func() {
+					resp, err := tr.RoundTrip(get(t))
+					if err == nil {
+						readAll(t, resp)
+					}
+					if err == nil && resp.StatusCode == http.StatusOK {
+						served.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			require.GreaterOrEqual(t, float64(served.Load()), least*calls)
 		})
 	}
 }

@@ -369,13 +369,9 @@ func (a *attempt) timedOut() bool {
 	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.report.Err)
 }
 
-// tooMany reports whether the server says that it has too many requests: a 429 that asks for no
-// wait, or a 503 that asks for one.
+// tooMany reports whether the server says that it has too many requests, and not when it will have fewer.
 func (a *attempt) tooMany() bool {
-	if a.report.RetryAfter > 0 {
-		return a.responded(http.StatusServiceUnavailable)
-	}
-	return a.responded(http.StatusTooManyRequests)
+	return a.report.RetryAfter <= 0 && a.responded(http.StatusTooManyRequests)
 }
 
 func (a *attempt) responded(statuses ...int) bool {

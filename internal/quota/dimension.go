@@ -149,8 +149,8 @@ func (d *dimension) take(o *observation) {
 // initialPart is the part of a reset's unit that calls wait at first.
 const initialPart = 0.25
 
-// guess guesses when the reset is. Most servers round it up to a second. That is long for a token bucket that only
-// rejections show, so a part of it is waited if it is half of the wait.
+// guess guesses when the reset is. Most servers round it up to a second. That is long for a token bucket, and one may be shown by
+// rejections only or by a count that does not fall. So a part of the second is waited if it is half of the wait.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
 	if unit := d.end.reset.Sub(d.end.early); (d.refilling || !d.shownOnSuccess) && d.end.reset.Sub(d.at) <= 2*unit {

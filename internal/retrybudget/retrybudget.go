@@ -79,7 +79,7 @@ type Request struct {
 	Batch bool    // the bucket must be more than half full
 	Cost  float64 // tokens of a retry that is not Slow, as long as retries succeed; 0: one
 
-	// Displaces means that the retry follows a response that says "too many requests". Its success
+	// Displaces means that the retry follows a response that says "too many requests" and not when there will be fewer. Its success
 	// returns no tokens, because a server that admits it rejects another request for it.
 	Displaces bool
 }
