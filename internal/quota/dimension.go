@@ -228,15 +228,19 @@ func (d *dimension) learnSize(o *observation) {
 	}
 }
 
-// over reports whether the reset has come.
-func (d *dimension) over(now time.Time) bool {
-	return !d.end.reset.IsZero() && !now.Before(d.end.until())
+// over reports whether the reset has come. Only calls that wait for it guess when it is.
+func (d *dimension) over(now time.Time, inflight int64) bool {
+	e := d.end
+	if d.refilling && d.left(now, inflight) > 0 {
+		e.likely = e.reset
+	}
+	return !e.reset.IsZero() && !now.Before(e.until())
 }
 
 // roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
 // is assumed to be full. A dimension that only rejections show ends with its window.
 func (d *dimension) roll(now time.Time, inflight int64) bool {
-	if !d.over(now) {
+	if !d.over(now, inflight) {
 		return false
 	}
 	if d.zeros != plausible {
