@@ -204,7 +204,7 @@ func (b *bucket) opening(now time.Time, cost int64, again bool) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.over(now, b.inflight) {
+		if d.over(now) {
 			b.roll(d, now)
 		}
 		need := d.need(cost)

@@ -30,8 +30,6 @@ type dimension struct {
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
 	short      bool          // a rejection shows that too little remains
-	rose       time.Time     // when a request was served last and no less remained
-	refilling  bool          // that happens more often than windows begin
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
 
@@ -106,10 +104,6 @@ func (d *dimension) learn(o *observation) bool {
 	if !o.end.reset.After(o.now) || o.sent.Before(d.since) && !o.end.early.After(o.now) {
 		return false
 	}
-	if o.newer && !o.rejected && d.version > 0 && o.field.Remaining >= d.remaining { // it took one, so more were added
-		d.refilling = d.refilling || o.now.Sub(d.rose) < d.window/2
-		d.rose = o.now
-	}
 	switch {
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
@@ -149,11 +143,11 @@ func (d *dimension) take(o *observation) {
 // initialPart is the part of a reset's unit that calls wait at first.
 const initialPart = 0.25
 
-// guess guesses when the reset is. Most servers round it up to a second. That is long for a token bucket, and one may be shown by
-// rejections only or by a count that does not fall. So a part of the second is waited if it is half of the wait.
+// guess guesses when the reset is. Most servers round it up to a second. That is long for a token bucket that only
+// rejections show, so a part of it is waited if it is half of the wait.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
-	if unit := d.end.reset.Sub(d.end.early); (d.refilling || !d.shownOnSuccess) && d.end.reset.Sub(d.at) <= 2*unit {
+	if unit := d.end.reset.Sub(d.end.early); !d.shownOnSuccess && d.end.reset.Sub(d.at) <= 2*unit {
 		d.end.likely = d.end.early.Add(time.Duration(d.part * float64(unit)))
 	}
 }
@@ -228,19 +222,15 @@ func (d *dimension) learnSize(o *observation) {
 	}
 }
 
-// over reports whether the reset has come. Only calls that wait for it guess when it is.
-func (d *dimension) over(now time.Time, inflight int64) bool {
-	e := d.end
-	if d.refilling && d.left(now, inflight) > 0 {
-		e.likely = e.reset
-	}
-	return !e.reset.IsZero() && !now.Before(e.until())
+// over reports whether the reset has come.
+func (d *dimension) over(now time.Time) bool {
+	return !d.end.reset.IsZero() && !now.Before(d.end.until())
 }
 
 // roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
 // is assumed to be full. A dimension that only rejections show ends with its window.
 func (d *dimension) roll(now time.Time, inflight int64) bool {
-	if !d.over(now, inflight) {
+	if !d.over(now) {
 		return false
 	}
 	if d.zeros != plausible {
