@@ -154,7 +154,7 @@ func TestCause(t *testing.T) {
 			e := through(durable.HTTP{Client: row.client, NewRequest: func(s *durable.Send) (*http.Request, error) {
 				return http.NewRequest(http.MethodPost, row.url, bytes.NewReader(s.Payload))
 			}})
-			e.Trace = logTo(&log)
+			e.Trace, e.Policy = logTo(&log), durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)} // no second attempt here
 			in := pay("comp1", "1")
 			enqueue(t, e, in)
 			work(t, e, 0)
