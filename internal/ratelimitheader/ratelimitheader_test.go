@@ -102,15 +102,6 @@ func stateText(s State) string {
 	return text
 }
 
-func TestParse_takesFirstValidLine(t *testing.T) {
-	run(t, []test{
-		{"the first lines belong together", header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
-			"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"), "9/10 in 1s"},
-		{"malformed ones are passed over", header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
-			"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "-1s", "X-RateLimit-Reset", "1"), "9/? in 1s"},
-	})
-}
-
 func TestParse_ignoresCachedResponses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -310,9 +301,13 @@ func TestParse_doesNotDependOnOrderOfFields(t *testing.T) {
 	}
 }
 
-// Of fields that mean the same, one counts.
+// Of fields that mean the same, and of their lines, one counts.
 func TestParse_prefersOneField(t *testing.T) {
 	run(t, []test{
+		{"the first lines belong together", header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
+			"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"), "9/10 in 1s"},
+		{"malformed ones are passed over", header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
+			"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "-1s", "X-RateLimit-Reset", "1"), "9/? in 1s"},
 		{"both places of a quota's name: the name last", header("X-RateLimit-Day-Remaining", "2", "X-RateLimit-Day-Reset", "9",
 			"X-RateLimit-Remaining-Day", "3", "X-RateLimit-Limit-Day", "5"), "day 3/5 in 9s"},
 		{"an invalid field of a higher rank: the valid one", header("X-RateLimit-Remaining", "-1", "X-Rate-Limit-Remaining", "3", "X-RateLimit-Reset", "soon", "X-Rate-Limit-Reset", "9"),
