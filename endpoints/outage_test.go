@@ -64,23 +64,19 @@ func (l load) run(t *testing.T, transport http.RoundTripper, url string, at map[
 			d := done{at: time.Since(begin)}
 			ctx, cancel := context.WithTimeout(context.Background(), l.deadline)
 			defer cancel()
-			body := http.NoBody
-			req, err := http.NewRequestWithContext(ctx, l.method, url, body)
+			var body io.Reader
 			if l.method == http.MethodPost {
-				req, err = http.NewRequestWithContext(ctx, l.method, url, strings.NewReader("{}"))
+				body = strings.NewReader("{}")
 			}
-			if assert.NoError(t, err) {
-				resp, err := transport.RoundTrip(req)
-				d.took = time.Since(begin) - d.at
-				if err == nil {
-					attempts := resilienthttp.Attempts(resp)
-					for i := range attempts {
-						if attempts[i].Response == resp {
-							d.endpoint = attempts[i].Endpoint
-						}
+			resp, err := transport.RoundTrip(newRequest(ctx, t, l.method, url, body))
+			d.took = time.Since(begin) - d.at
+			if err == nil {
+				for _, a := range resilienthttp.Attempts(resp) {
+					if a.Response == resp {
+						d.endpoint = a.Endpoint
 					}
-					d.ok = resp.StatusCode == http.StatusOK && resp.Body.Close() == nil
 				}
+				d.ok = resp.StatusCode == http.StatusOK && resp.Body.Close() == nil
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -176,28 +172,17 @@ func TestTransport_firstDown(t *testing.T) {
 // requests counts what it has read to the end.
 func hostile(t *testing.T, requests *atomic.Int32, act func(net.Conn)) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = conn.Close() }()
-				req, err := http.ReadRequest(bufio.NewReader(conn))
-				if err != nil {
-					return
-				}
-				_, _ = io.Copy(io.Discard, req.Body)
-				requests.Add(1)
-				act(conn)
-			}()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		requests.Add(1)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if assert.NoError(t, err) {
+			act(conn)
+			_ = conn.Close()
 		}
-	}()
-	return "http://" + listener.Addr().String()
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
 }
 
 // N1: whatever the first server does to the connection, a GET has a result before its deadline, and a
@@ -365,17 +350,11 @@ func TestTransport_kill9(t *testing.T) {
 					method = http.MethodPost
 				}
 				ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(context.Background(), key), time.Minute)
-				req, err := http.NewRequestWithContext(ctx, method, "http://"+firstAt+"/"+key, strings.NewReader("x"))
-				if !assert.NoError(t, err) {
-					cancel()
-					return
-				}
-				resp, err := tr.RoundTrip(req)
+				resp, err := tr.RoundTrip(newRequest(ctx, t, method, "http://"+firstAt+"/"+key, strings.NewReader("x")))
 				mu.Lock()
 				switch {
 				case err == nil:
-					attempts := resilienthttp.Attempts(resp)
-					at[attempts[len(attempts)-1].Endpoint]++
+					at[lastVisited(resp)]++
 					if method == http.MethodPost {
 						paid[key] = true
 					}
@@ -530,14 +509,6 @@ func TestBreakerWait_endpointsLookAgain(t *testing.T) {
 	})
 }
 
-type blocks struct {
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (b *blocks) Read([]byte) (int, error) { <-b.closed; return 0, io.EOF }
-func (b *blocks) Close() error             { b.once.Do(func() { close(b.closed) }); return nil }
-
 // 8. A retry that moves waits for the circuits of endpoints that the call has not tried, although the circuit of the first
 // one is closed: b's opens while the response of a is drained.
 func TestAttack_movesWaitsAlthoughAnotherIsClosed(t *testing.T) {
@@ -550,7 +521,8 @@ func TestAttack_movesWaitsAlthoughAnotherIsClosed(t *testing.T) {
 		}
 		l.setDown("a.test", roundTripper(func(r *http.Request) (*http.Response, error) { // one failure
 			l.setDown("a.test", nil)
-			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: &blocks{closed: make(chan struct{})}, Request: r}, nil
+			blocks, _ := io.Pipe()
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: blocks, Request: r}, nil
 		}))
 		l.setDown("b.test", refused)
 		time.AfterFunc(50*time.Millisecond, func() {
