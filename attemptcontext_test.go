@@ -70,6 +70,7 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 						ctx, cancel := context.WithCancel(r.Context())
 						defer cancel()
 						<-ctx.Done()
+						require.Equal(t, context.DeadlineExceeded, r.Context().Err())
 						cause = context.Cause(ctx)
 						return nil, ctx.Err()
 					}),
@@ -140,12 +141,15 @@ func TestResponseRequestKeepsNothing(t *testing.T) {
 func TestRequestCancel(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		base http.RoundTripper
+		base *scriptedBase
 		at   time.Duration
 	}{
 		{"before the call", script(status(200)), -1},
 		{"in an attempt", script(hanging), time.Second},
 		{"in a wait", script(status(503)), time.Second},
+		{"while a body that only Close unblocks is drained", script(func(r *http.Request) (*http.Response, error) {
+			return withBody(503, newBlocking())(r)
+		}), 10 * time.Millisecond},
 		{"in a queue", script(status(503)), time.Hour + time.Second},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
@@ -161,6 +165,7 @@ func TestRequestCancel(t *testing.T) {
 			limit := &resilienthttp.RateLimit{Limit: 1e-4, Burst: 1, MaxWait: 24 * time.Hour} // the retry is queued
 			require.ErrorIs(t, discard(&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour), RateLimit: limit}, req), context.Canceled)
 			require.Equal(t, max(row.at, 0), time.Since(start))
+			row.base.requireBalance(t)
 		})
 	}
 	bubble.Run(t, "a context that never ends says that its deadline has passed", func(t *testing.T) {
@@ -347,17 +352,6 @@ func TestAttemptContext(t *testing.T) {
 			require.Empty(t, readAll(t, resp))
 		})
 	}
-	bubble.Run(t, "with errors of a timeout", func(t *testing.T) {
-		var err error
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			err = r.Context().Err()
-			return nil, err
-		})}
-		_, rtErr := tr.RoundTrip(get(t))
-		require.ErrorIs(t, rtErr, resilienthttp.ErrAttemptTimeout)
-		require.Equal(t, context.DeadlineExceeded, err, "the errors of a context with a deadline")
-	})
 }
 
 // The caller's hooks see what Base does, beside those of the attempt.
@@ -368,7 +362,7 @@ func TestAttemptContext_callersHooks(t *testing.T) {
 		httptrace.ContextClientTrace(r.Context()).GetConn("api.example:80")
 		return instant{}.RoundTrip(r)
 	})}}
-	req := newRequest(t, http.MethodGet, oneURL, "").WithContext(ctx)
+	req := newRequest(t, http.MethodGet, "http://api.example/", "").WithContext(ctx)
 	resp := do(t, client, req)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 1, asked)

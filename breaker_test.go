@@ -1,7 +1,6 @@
 package resilienthttp_test
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -17,60 +16,26 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
-	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 	scopestatus "github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
-// switchedServer responds with a status after a delay. Both can be changed.
-type switchedServer struct {
-	status   atomic.Int64
-	delay    atomic.Int64
-	requests atomic.Int64
+// switchedBase responds with a status after a delay. Both may be changed between calls.
+type switchedBase struct {
+	status int
+	delay  time.Duration
 }
 
-func (s *switchedServer) set(status int, delay time.Duration) {
-	s.status.Store(int64(status))
-	s.delay.Store(int64(delay))
-}
-
-func (s *switchedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.requests.Add(1)
-	select {
-	case <-time.After(time.Duration(s.delay.Load())):
-	case <-r.Context().Done():
-	}
-	w.WriteHeader(int(s.status.Load()))
-}
-
-// switched returns a server that responds with 200 after a millisecond, and a function that calls
-// it through a Transport.
-func switched(t *testing.T, transport *resilienthttp.Transport) (s *switchedServer, call func(context.Context) (status, attempts int, err error)) {
-	s = new(switchedServer)
-	s.set(200, time.Millisecond)
-	server := memhttp.NewServer(t, s)
-	transport.Base = server.Transport()
-	return s, func(ctx context.Context) (int, int, error) {
-		// Calls of another layer's retries do not wait for the circuit.
-		req, err := http.NewRequestWithContext(resilienthttp.WithSingleAttempt(ctx), http.MethodGet, server.URL, http.NoBody)
-		if err != nil {
-			return 0, 0, err
-		}
-		resp, err := transport.RoundTrip(req)
-		if err != nil {
-			return 0, 0, err
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode, len(resilienthttp.Attempts(resp)), nil
-	}
+func (s *switchedBase) RoundTrip(r *http.Request) (*http.Response, error) {
+	return after(s.delay, status(s.status))(r)
 }
 
 // passing makes n calls at once and returns how many were not rejected.
-func passing(t *testing.T, call func(context.Context) (int, int, error), n int) int {
+func passing(call func() error, n int) int {
 	var passed atomic.Int64
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			if _, _, err := call(t.Context()); !errors.Is(err, resilienthttp.ErrBreakerOpen) {
+			if err := call(); !errors.Is(err, resilienthttp.ErrBreakerOpen) {
 				passed.Add(1)
 			}
 		})
@@ -127,38 +92,39 @@ func TestBreaker(t *testing.T) {
 				transport := &resilienthttp.Transport{
 					Breaker: form.breaker(), Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: 500 * ms},
 				}
-				server, call := switched(t, transport)
-				server.set(500, tt.took)
+				base := &switchedBase{500, tt.took}
+				transport.Base = base
+				call := func() error { return discard(transport, single(get(t))) } // it does not wait for the circuit
 				// Half of the calls must be sent after the first failure.
-				require.Equal(t, all.MinRequests/2, passing(t, call, all.MinRequests/2))
-				require.Equal(t, all.MinRequests/2-1, passing(t, call, all.MinRequests/2-1))
-				require.Equal(t, 1, passing(t, call, 1), "one failure less does not open the circuit")
+				require.Equal(t, all.MinRequests/2, passing(call, all.MinRequests/2))
+				require.Equal(t, all.MinRequests/2-1, passing(call, all.MinRequests/2-1))
+				require.Equal(t, 1, passing(call, 1), "one failure less does not open the circuit")
 				opened := time.Now()
-				_, _, err := call(t.Context())
+				err := call()
 				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 				until := asError(t, err).NotBefore
 				require.GreaterOrEqual(t, until.Sub(opened), tt.least)
 				require.LessOrEqual(t, until.Sub(opened), tt.most)
-				require.Zero(t, passing(t, call, 10))
+				require.Zero(t, passing(call, 10))
 
 				time.Sleep(time.Until(until))
-				server.set(200, tt.answer)
+				base.status, base.delay = 200, tt.answer
 				if form.name == "static" {
-					require.Equal(t, all.Probes, passing(t, call, 10), "half-open")
+					require.Equal(t, all.Probes, passing(call, 10), "half-open")
 				} else {
-					require.Equal(t, 1, passing(t, call, 10), "one, until it succeeds")
-					require.Equal(t, all.Probes-1, passing(t, call, all.Probes-1), "half-open")
+					require.Equal(t, 1, passing(call, 10), "one, until it succeeds")
+					require.Equal(t, all.Probes-1, passing(call, all.Probes-1), "half-open")
 				}
 				if !tt.limited {
-					require.Equal(t, 100, passing(t, call, 100))
+					require.Equal(t, 100, passing(call, 100))
 					return
 				}
-				require.Equal(t, 1, passing(t, call, 100), "slow start admits one request")
+				require.Equal(t, 1, passing(call, 100), "slow start admits one request")
 				for range 40 {
-					passing(t, call, 50)
+					passing(call, 50)
 					time.Sleep(10 * ms)
 				}
-				require.Equal(t, 100, passing(t, call, 100), "slow start has ended")
+				require.Equal(t, 100, passing(call, 100), "slow start has ended")
 			})
 		}
 	}
@@ -217,28 +183,6 @@ func breakerCalls(tb testing.TB, breaker *resilienthttp.Breaker, trace *resilien
 // single makes another layer the owner of a request's retries, so that it does not wait for the circuit.
 func single(r *http.Request) *http.Request {
 	return r.WithContext(resilienthttp.WithSingleAttempt(r.Context()))
-}
-
-// Transports that share a Breaker share its circuits. State predicts the result of the next
-// request and changes nothing.
-func TestBreakerState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const cooldown = time.Minute
-		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: cooldown}
-		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault), "unknown")
-		call := breakerCalls(t, b, nil, 500, 200)
-		require.NoError(t, call())
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test", resilienthttp.PriorityDefault))
-		require.Equal(t, resilienthttp.StateClosed, b.State("other.test", resilienthttp.PriorityDefault))
-		e := asError(t, call())
-		require.ErrorIs(t, e, resilienthttp.ErrBreakerOpen)
-		time.Sleep(time.Until(e.NotBefore) - 1)
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test", resilienthttp.PriorityDefault))
-		time.Sleep(time.Nanosecond)
-		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test", resilienthttp.PriorityDefault))
-		require.NoError(t, call())
-		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault))
-	})
 }
 
 func TestBreakerFieldsAreReadAtFirstUse(t *testing.T) {

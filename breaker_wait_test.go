@@ -451,11 +451,7 @@ func TestBreakerWait_ends(t *testing.T) {
 			return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{BreakerChange: func(resilienthttp.BreakerChange) { do() }})
 		}
 	}
-	cancels := func(ctx context.Context) context.Context {
-		ctx, cancel := context.WithCancel(ctx)
-		time.AfterFunc(2*time.Second, cancel)
-		return ctx
-	}
+	cancels := func(ctx context.Context) context.Context { return canceledAfter(ctx, 2*time.Second) }
 	const s = time.Second
 	for _, row := range []struct {
 		name     string
@@ -702,11 +698,7 @@ func TestBreakerWait_crowd(t *testing.T) {
 // §4.29: when the server has failed for 20 s, a probe that fails is not retried: its call would wait for nothing.
 func TestBreakerWait_lateProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := script(func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		})
-		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+		tr := &resilienthttp.Transport{Base: script(hanging), Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
 		begun := time.Now()
 		var calls sync.WaitGroup
 		var probes atomic.Int64
@@ -795,24 +787,16 @@ func TestAttack_heldResponsesPinConnections(t *testing.T) {
 		base := srv.Transport()
 		base.MaxConnsPerHost = 8
 		tr := &resilienthttp.Transport{Base: base}
-		do := func(ctx context.Context) error {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+		served := func(ctx context.Context) bool {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, "").WithContext(ctx))
 			if err != nil {
-				return err
+				return false
 			}
-			resp, err := tr.RoundTrip(req)
-			if err != nil {
-				return err
-			}
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				return errors.New(resp.Status)
-			}
-			return nil
+			readAll(t, resp)
+			return resp.StatusCode == http.StatusOK
 		}
 		for range 30 {
-			require.NoError(t, do(t.Context()))
+			require.True(t, served(t.Context()))
 			time.Sleep(10 * time.Millisecond)
 		}
 		away.Store(true)
@@ -825,8 +809,7 @@ func TestAttack_heldResponsesPinConnections(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				start := time.Now()
-				err := do(ctx)
-				if err != nil {
+				if !served(ctx) {
 					failed.Add(1)
 				} else if start.Sub(begun) > 2*time.Second && time.Since(start) > time.Second {
 					slow.Add(1)
@@ -923,26 +906,17 @@ func TestAttack_retryAfterHerd(t *testing.T) {
 			return after(10*time.Millisecond, status(200))(r)
 		})}
 		var calls sync.WaitGroup
-		one := func() {
-			calls.Go(func() { _ = discard(tr, get(t)) })
-		}
-		for time.Since(begun) < 10*time.Second {
-			one()
-			time.Sleep(20 * time.Millisecond)
-		}
-		for i := range 20 {
-			one()
-			time.Sleep(25 * time.Millisecond)
-			if i == 11 { // the circuit opens while a batch is in flight
-				for range 500 {
-					one()
-				}
+		send := func(n int, every time.Duration) {
+			for range n {
+				calls.Go(func() { _ = discard(tr, get(t)) })
+				time.Sleep(every)
 			}
 		}
-		for range 100 {
-			one()
-			time.Sleep(20 * time.Millisecond)
-		}
+		send(500, 20*time.Millisecond)
+		send(12, 25*time.Millisecond)
+		send(500, 0) // the circuit opens while a batch is in flight
+		send(8, 25*time.Millisecond)
+		send(100, 20*time.Millisecond)
 		calls.Wait()
 		most := 0
 		for ms, n := range perMS {
@@ -957,10 +931,8 @@ func TestAttack_retryAfterHerd(t *testing.T) {
 // 4. The drain of the last response is a part of the retry's latency, and of its timeout.
 func TestAttack_drainCountsInLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := withBody(503, newBlocking())
-		b := fragile(time.Second)
-		base := script(slow, status(200))
-		tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{AttemptTimeout: 90 * time.Millisecond}}
+		base := script(withBody(503, newBlocking()), status(200))
+		tr := &resilienthttp.Transport{Base: base, Breaker: fragile(time.Second), Policy: resilienthttp.Policy{AttemptTimeout: 90 * time.Millisecond}}
 		resp := roundTrip(t, tr, get(t))
 		require.Zero(t, lastOf(t, resp).Latency)
 		require.NoError(t, resp.Body.Close())

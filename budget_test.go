@@ -63,7 +63,6 @@ func TestBudget_retriesThatSucceed(t *testing.T) {
 		failed step
 		want   int
 	}{
-		{"500: the tokens come back", status(500), 20},
 		{"503: the tokens come back", status(503), 20},
 		{"429 with Retry-After: the tokens come back", status(429, "Retry-After", "1"), 20},
 		{"429 with Retry-After 0: they do not", status(429, "Retry-After", "0"), 5},
@@ -118,7 +117,8 @@ func TestBudget_scattered503(t *testing.T) {
 	}
 }
 
-// §4.16, L1: the number of retries of a failing call after calls that succeed.
+// §4.16, L1: the number of retries of a failing call after calls that succeed. TestBudget_defaultsWrittenOut has those of the
+// zero value.
 func TestBudget_retriesOfAFailingCall(t *testing.T) {
 	type budget = resilienthttp.Budget
 	nan, inf := math.NaN(), math.Inf(1)
@@ -128,9 +128,6 @@ func TestBudget_retriesOfAFailingCall(t *testing.T) {
 		calls  int // at the same instant, the last of which fails
 		want   int
 	}{
-		{"no Budget: five tokens, a half for each", nil, 1, 10},
-		{"zero value: the same", &budget{}, 1, 10},
-		{"zero value: a tenth of the calls beside", &budget{}, 100, 30},
 		{"rounded down to half tokens", &budget{}, 109, 31},
 		{"no Burst, too few calls", &budget{Burst: -1}, 4, 0},
 		{"no Burst", &budget{Burst: -1}, 10, 2},
@@ -299,12 +296,12 @@ func TestBudget_rewardsOnce(t *testing.T) {
 			if !row.new {
 				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			}
-			base.copies = []copyOf{{status: 500}}
+			base.next(copyOf{status: 500})
 			for range 5 {
 				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			}
 			before := known(t, transport).Budget.Remaining
-			base.copies, base.arrivals = row.copies, nil
+			base.next(row.copies...)
 			require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			synctest.Wait() // a second attempt has its reward just after the call has its response
 			require.InDelta(t, row.change, known(t, transport).Budget.Remaining-before, 0.01)
@@ -474,9 +471,7 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 			} else {
 				require.ErrorIs(t, err, row.want)
-				var failed *resilienthttp.Error
-				require.ErrorAs(t, err, &failed)
-				require.Equal(t, resilienthttp.ErrAttemptTimeout, failed.Reason, "as if it had not waited")
+				require.Equal(t, resilienthttp.ErrAttemptTimeout, asError(t, err).Reason, "as if it had not waited")
 			}
 			require.InDelta(t, row.ended.Seconds(), time.Since(begun).Seconds(), 0.01)
 			<-done

@@ -1,7 +1,6 @@
 package resilienthttp_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -37,12 +36,6 @@ func TestBadRequests(t *testing.T) {
 		{"nil URL", func(r *http.Request) { r.URL = nil }, "nil Request.URL", "", true},
 		{"nil body with a length", func(r *http.Request) { r.Body = nil }, "ContentLength 7 with nil Body", "", true},
 		{"nil body with an unknown length", func(r *http.Request) { r.Body, r.ContentLength = nil, -1 }, "ContentLength -1 with nil Body", "", true},
-		{"a key with a control character", func(r *http.Request) {
-			*r = *r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), "a\nb"))
-		}, "idempotency key", "", true},
-		{"a key that is too long", func(r *http.Request) {
-			*r = *r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), strings.Repeat("k", 256)))
-		}, "idempotency key", "", true},
 		{"empty host", func(r *http.Request) { r.URL.Host = "" }, "no Host in request URL", "", false},
 		{"empty URL", func(r *http.Request) { r.URL = &url.URL{} }, "unsupported protocol scheme", "", false},
 		{"unknown scheme", func(r *http.Request) { r.URL.Scheme = "gopher" }, "unsupported protocol scheme", "", false},
@@ -94,11 +87,7 @@ func TestBadRequests(t *testing.T) {
 						base := &countingBase{base: s.Transport()}
 						tr := &resilienthttp.Transport{Base: base, Breaker: nervous(time.Hour)}
 						req := newRequest(t, "PUT", s.URL, "")
-						body := &trackedBody{Reader: bytes.NewReader([]byte("content"))}
-						req.Body, req.ContentLength = body, 7
-						req.GetBody = func() (io.ReadCloser, error) {
-							return &trackedBody{Reader: bytes.NewReader([]byte("content"))}, nil
-						}
+						body := trackBody(req, "content").bodies[0]
 						tt.spoil(req)
 						start := time.Now()
 						resp, err := tr.RoundTrip(req)
@@ -136,28 +125,15 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-func TestNilRequest(t *testing.T) {
-	_, err := (&resilienthttp.Transport{}).RoundTrip(nil)
-	require.ErrorContains(t, err, "nil Request")
-	require.IsType(t, (*resilienthttp.Error)(nil), err)
-}
-
 // brokenClose is a body that panics in Close.
 type brokenClose struct{ io.Reader }
 
 func (brokenClose) Close() error { panic("Close is broken") }
 
 // stuckBody is a body that blocks until its context ends, and panics in Close.
-type stuckBody struct {
-	brokenClose
+type stuckBody struct{ untilDone }
 
-	ctx context.Context //nolint:containedctx // that of the request
-}
-
-func (b stuckBody) Read([]byte) (int, error) {
-	<-b.ctx.Done()
-	return 0, b.ctx.Err()
-}
+func (stuckBody) Close() error { panic("Close is broken") }
 
 // §4.5: a response body that panics in Close does not end the program, and the context of its
 // attempt ends.
@@ -169,9 +145,7 @@ func TestCleanUp_brokenClose(t *testing.T) {
 		read   error // error of the caller's body; nil: Close panics
 		then   int   // status of the next attempt; 0: there is none
 	}{
-		{name: "ReadTimeout", status: 200, read: resilienthttp.ErrReadTimeout, body: func(ctx context.Context) io.ReadCloser {
-			return stuckBody{ctx: ctx}
-		}},
+		{name: "ReadTimeout", status: 200, read: resilienthttp.ErrReadTimeout, body: func(ctx context.Context) io.ReadCloser { return stuckBody{untilDone{ctx}} }},
 		{name: "the caller's Close", status: 200, body: func(context.Context) io.ReadCloser { return brokenClose{strings.NewReader("x")} }},
 		{name: "a discarded response", status: 503, then: 200, body: func(context.Context) io.ReadCloser { return brokenClose{strings.NewReader("x")} }},
 	} {

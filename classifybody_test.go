@@ -225,16 +225,6 @@ type boastful struct{}
 
 func (boastful) Read(p []byte) (int, error) { return len(p) + 1, nil }
 
-// A panic of ClassifyBody leaves no body open.
-func TestClassifyBody_panics(t *testing.T) {
-	base := script(status(500))
-	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{
-		ClassifyBody: func(*resilienthttp.Attempt, []byte) resilienthttp.Verdict { panic("mine") },
-	}}
-	require.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(get(t)) })
-	base.requireBalance(t)
-}
-
 // A canceled call does not wait for the body.
 func TestClassifyBody_canceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -301,11 +291,7 @@ func TestQuotaExceeded(t *testing.T) {
 	}
 	bubble.Run(t, "a body that does not arrive: after 100 ms", func(t *testing.T) {
 		read, write := io.Pipe()
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 1}, Base: puppet(func(req *http.Request) (*http.Response, error) {
-			resp := response(req, 429, "body", "Content-Type", "application/problem+json")
-			resp.Body, resp.ContentLength = read, -1
-			return resp, nil
-		})}
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 1}, Base: script(withBody(429, read, "Content-Type", "application/problem+json"))}
 		began := time.Now()
 		resp := roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/", ""))
 		require.Equal(t, 100*time.Millisecond, time.Since(began))
@@ -416,7 +402,7 @@ func TestAttempt_RetryAfter_repeatsNothing(t *testing.T) {
 		{"429, with a wait of the body", status(429), time.Second, 2},
 	} {
 		bubble.Parallel(t, row.name, func(t *testing.T) {
-			tr := unkeyed(&resilienthttp.Transport{Base: script(row.reply, status(200)), Policy: resilienthttp.Policy{
+			tr := withoutKeys(&resilienthttp.Transport{Base: script(row.reply, status(200)), Policy: resilienthttp.Policy{
 				Classify: func(a *resilienthttp.Attempt) resilienthttp.Verdict {
 					a.RetryAfter = row.wait
 					return resilienthttp.VerdictDefault
@@ -624,18 +610,13 @@ func TestConflict_whileTheServerMayBeAtWork(t *testing.T) {
 	t.Run("without another attempt, or after a known failure: final", func(t *testing.T) {
 		for _, statuses := range [][]int{{409}, {500, 409}, {503, 409}, {408, 409}} {
 			synctest.Test(t, func(t *testing.T) {
-				var steps []puppet
-				for _, status := range statuses {
-					steps = append(steps, puppetStatus(status))
+				base := script()
+				for _, code := range statuses {
+					base.steps = append(base.steps, status(code))
 				}
-				n := 0
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					n++
-					return steps[min(n, len(steps))-1](req)
-				}), 6)
-				resp := roundTrip(t, transport, newCall(t.Context(), t, http.MethodPost, "charge"))
+				resp := roundTrip(t, bareTransport(base, 6), newCall(t.Context(), t, http.MethodPost, "charge"))
 				require.Equal(t, http.StatusConflict, resp.StatusCode)
-				require.Equal(t, len(statuses), n, "%v", statuses)
+				require.Len(t, base.calls(), len(statuses), "%v", statuses)
 			})
 		}
 	})
@@ -663,15 +644,4 @@ func TestHedge_keepsA4xxOfAnUnsafeMethod(t *testing.T) {
 			base.balanced(t)
 		})
 	}
-}
-
-// A response that was kept is closed if the other attempt's Base panics.
-func TestHedge_closesAKeptResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: 3 * time.Second, panics: true}, copyOf{status: 422})
-		transport := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1})
-		require.Panics(t, func() { _, _ = transport.RoundTrip(newCall(t.Context(), t, http.MethodPost, "")) })
-		synctest.Wait()
-		base.balanced(t)
-	})
 }

@@ -110,14 +110,19 @@ func newOnMemory(t *testing.T, h http.HandlerFunc, opts ...memhttp.Option) *onMe
 // call makes a call with a deadline, or without one, and returns its status.
 func (m *onMemory) call(t *testing.T, transport http.RoundTripper, method string, deadline time.Duration) (int, error) {
 	t.Helper()
-	ctx := withDeadline(t, deadline)
-	var body io.Reader
+	return received(transport.RoundTrip(newRequest(t, method, m.url, bodyOf(method)).WithContext(withDeadline(t, deadline))))
+}
+
+// bodyOf is the body of a request of a method.
+func bodyOf(method string) string {
 	if method == http.MethodPost {
-		body = strings.NewReader("body")
+		return "body"
 	}
-	req, err := http.NewRequestWithContext(ctx, method, m.url, body)
-	require.NoError(t, err)
-	resp, err := transport.RoundTrip(req)
+	return ""
+}
+
+// received reads the response of a call, and returns its status.
+func received(resp *http.Response, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}
@@ -128,6 +133,15 @@ func (m *onMemory) call(t *testing.T, transport http.RoundTripper, method string
 
 func (m *onMemory) trace() *resilienthttp.Trace {
 	return &resilienthttp.Trace{ConnectionLeft: func(*resilienthttp.Attempt) { m.left.Add(1) }}
+}
+
+// connected is a Transport over a Connections, to an HTTP/2 server in memory.
+func connected(t *testing.T, h http.HandlerFunc) (*onMemory, *resilienthttp.Transport) {
+	t.Helper()
+	m := newOnMemory(t, h, memhttp.HTTP2(), memhttp.TLS())
+	transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
+	t.Cleanup(transport.CloseIdleConnections)
+	return m, transport
 }
 
 // load makes ten calls a second for some time, and returns the number of failures and of calls.
@@ -165,7 +179,7 @@ func (o opaque) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // C1: one HTTP/2 connection becomes silent under ten calls a second. Failures end within 5 s.
 func TestConnections_silentConnection(t *testing.T) {
-	hedge := &resilienthttp.Hedge{}
+	overTLS := []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}
 	for _, row := range []struct {
 		name, method string
 		opts         []memhttp.Option
@@ -173,22 +187,19 @@ func TestConnections_silentConnection(t *testing.T) {
 		wrap         bool
 		max          int64
 	}{
-		{"GET over TLS: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, false, 0},
-		{"GET without TLS: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2()}, nil, false, 0},
-		{"POST over TLS: at most 5 s", http.MethodPost, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, false, 50},
-		{"GET with hedges: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, hedge, false, 0},
-		{"POST with hedges: at most 1 %", http.MethodPost, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, hedge, false, 4},
-		{"POST through a wrapper: at most 5 s", http.MethodPost, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, true, 50},
-		{"GET through a wrapper: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, true, 0},
+		{"GET over TLS: none fails", http.MethodGet, overTLS, nil, false, 0},
+		{"GET without TLS: none fails", http.MethodGet, overTLS[:1], nil, false, 0},
+		{"POST over TLS: at most 5 s", http.MethodPost, overTLS, nil, false, 50},
+		{"GET with hedges: none fails", http.MethodGet, overTLS, &resilienthttp.Hedge{}, false, 0},
+		{"POST with hedges: at most 1 %", http.MethodPost, overTLS, &resilienthttp.Hedge{}, false, 4},
+		{"POST through a wrapper: at most 5 s", http.MethodPost, overTLS, nil, true, 50},
+		{"GET through a wrapper: none fails", http.MethodGet, overTLS, nil, true, 0},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			m := newOnMemory(t, afterMillis(20), row.opts...)
-			transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
+			transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(), Hedge: row.hedge}
 			if row.wrap {
 				transport.Base = opaque{transport.Base}
-			}
-			if row.hedge != nil {
-				transport.Hedge = &resilienthttp.Hedge{}
 			}
 			defer transport.CloseIdleConnections()
 			failed, _ := m.load(t, transport, row.method, 5)
@@ -207,9 +218,8 @@ func TestConnections_silentConnection(t *testing.T) {
 // C1: all connections of a node die at once, the spare one too. A call tries a third.
 func TestConnections_allConnectionsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
-		transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(), Hedge: &resilienthttp.Hedge{Delay: 10 * time.Millisecond, MaxRatio: -1}}
-		defer transport.CloseIdleConnections()
+		m, transport := connected(t, afterMillis(20))
+		transport.Hedge = &resilienthttp.Hedge{Delay: 10 * time.Millisecond, MaxRatio: -1}
 		_, _ = m.load(t, transport, http.MethodGet, 1)
 		require.Equal(t, 2, m.dialed(), "connections with the spare one")
 		m.silence()
@@ -221,12 +231,8 @@ func TestConnections_allConnectionsSilent(t *testing.T) {
 // C1: an attempt that times out leaves its silent connection, and the retry uses another one.
 func TestConnections_attemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
-		transport := &resilienthttp.Transport{
-			Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(),
-			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
-		}
-		defer transport.CloseIdleConnections()
+		m, transport := connected(t, afterMillis(20))
+		transport.Policy = resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2}
 		for range 3 {
 			_, err := m.call(t, transport, http.MethodPost, 0)
 			require.NoError(t, err)
@@ -248,9 +254,7 @@ func TestConnections_attemptTimeout(t *testing.T) {
 func TestConnections_returnsToConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wait atomic.Int64
-		m := newOnMemory(t, func(w http.ResponseWriter, r *http.Request) { afterMillis(int(wait.Load()))(w, r) }, memhttp.HTTP2(), memhttp.TLS())
-		transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
-		defer transport.CloseIdleConnections()
+		m, transport := connected(t, func(w http.ResponseWriter, r *http.Request) { afterMillis(int(wait.Load()))(w, r) })
 		call := func() {
 			_, err := m.call(t, transport, http.MethodPost, 10*time.Second)
 			assert.NoError(t, err)
@@ -290,7 +294,7 @@ func TestConnections_slowServerKeepsConnection(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			var slow atomic.Bool
-			m := newOnMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+			m, transport := connected(t, func(w http.ResponseWriter, _ *http.Request) {
 				for range 8 {
 					if !slow.Load() {
 						return
@@ -298,9 +302,8 @@ func TestConnections_slowServerKeepsConnection(t *testing.T) {
 					time.Sleep(time.Second)
 					w.WriteHeader(http.StatusEarlyHints) // a frame
 				}
-			}, memhttp.HTTP2(), memhttp.TLS())
-			transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(), Policy: row.policy, Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
-			defer transport.CloseIdleConnections()
+			})
+			transport.Policy, transport.Breaker = row.policy, never()
 			_, err := m.call(t, transport, row.method, 10*time.Second)
 			require.NoError(t, err)
 			slow.Store(true)
@@ -321,12 +324,8 @@ func TestConnections_slowServerKeepsConnection(t *testing.T) {
 // C3: the caller's deadline alone says nothing about a connection.
 func TestConnections_deadlineAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
-		transport := &resilienthttp.Transport{
-			Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(),
-			Policy: resilienthttp.Policy{AttemptTimeout: -1},
-		}
-		defer transport.CloseIdleConnections()
+		m, transport := connected(t, afterMillis(20))
+		transport.Policy.AttemptTimeout = -1
 		_, err := m.call(t, transport, http.MethodGet, time.Second)
 		require.NoError(t, err)
 		m.silence()
@@ -371,25 +370,17 @@ func TestConnections_http1(t *testing.T) {
 
 // C1: MaxAge renews connections; requests of the old ones end, and then they are closed.
 func TestConnections_maxAge(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		opts   []memhttp.Option
-		change func(*http.Transport)
-	}{
-		{"HTTP/1.1", nil, nil},
-		{"HTTP/2", []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
+	for protocol, opts := range map[string][]memhttp.Option{"HTTP/1.1": nil, "HTTP/2": {memhttp.HTTP2(), memhttp.TLS()}} {
+		bubble.Run(t, protocol, func(t *testing.T) {
 			release := make(chan struct{})
 			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPut {
 					<-release
 				}
 				_, _ = io.WriteString(w, "hello")
-			}), row.opts...)
-			base := s.Transport()
-			m := &onMemory{url: s.URL, base: base}
-			c := &resilienthttp.Connections{Transport: base, MaxAge: time.Hour}
+			}), opts...)
+			m := &onMemory{url: s.URL}
+			c := &resilienthttp.Connections{Transport: s.Transport(), MaxAge: time.Hour}
 			defer c.CloseIdleConnections()
 			var work sync.WaitGroup
 			work.Go(func() {
@@ -445,12 +436,11 @@ func rotate(t *testing.T, c *resilienthttp.Connections, url string, rotations in
 	for i := range 4 {
 		work.Go(func() {
 			for calls.Add(1) <= rotations && failed.Load() == 0 {
-				var trace httptrace.ClientTrace
-				trace.GotConn = func(info httptrace.GotConnInfo) {
+				trace := httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 					if info.Reused {
 						reused.Add(1)
 					}
-				}
+				}}
 				req := newRequest(t, []string{http.MethodGet, http.MethodPost}[i%2], url, "body").WithContext(httptrace.WithClientTrace(t.Context(), &trace))
 				resp, err := client.Do(req)
 				if !assert.NoError(t, err) {
@@ -471,10 +461,7 @@ func rotate(t *testing.T, c *resilienthttp.Connections, url string, rotations in
 
 // §4.9: a 421 is retried once, on another connection, with any method, if Base is a Connections.
 func TestConnections_misdirected(t *testing.T) {
-	for _, protocol := range []struct {
-		name string
-		opts []memhttp.Option
-	}{{"HTTP/1.1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}}} {
+	for protocol, opts := range map[string][]memhttp.Option{"HTTP/1.1": nil, "HTTP/2": {memhttp.HTTP2(), memhttp.TLS()}} {
 		for _, row := range []struct {
 			name        string
 			misdirected int // connections that answer 421
@@ -489,7 +476,7 @@ func TestConnections_misdirected(t *testing.T) {
 			{"the server says no: no retry", 1, "false", true, http.StatusMisdirectedRequest, 1},
 		} {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
-				bubble.Run(t, protocol.name+", "+row.name+", "+method, func(t *testing.T) {
+				bubble.Run(t, protocol+", "+row.name+", "+method, func(t *testing.T) {
 					var requests atomic.Int64
 					var mu sync.Mutex
 					seen := map[string]int{}
@@ -506,7 +493,7 @@ func TestConnections_misdirected(t *testing.T) {
 							}
 							w.WriteHeader(http.StatusMisdirectedRequest)
 						}
-					}, protocol.opts...)
+					}, opts...)
 					transport := &resilienthttp.Transport{Base: m.base, Idempotency: resilienthttp.Idempotency{Disabled: true}}
 					if row.connections {
 						transport.Base = &resilienthttp.Connections{Transport: m.base}
@@ -553,7 +540,7 @@ func TestConnections_onePool(t *testing.T) {
 			return instant{}
 		}}
 		c := &resilienthttp.Connections{Transport: s.base, MaxAge: time.Nanosecond}
-		_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+		_, err := s.send(t.Context(), t, c, http.MethodGet)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, upgraded.Load())
 	})
@@ -567,7 +554,7 @@ func TestConnections_onePool(t *testing.T) {
 		c := &resilienthttp.Connections{Transport: s.base, MaxAge: time.Nanosecond}
 		defer c.CloseIdleConnections()
 		for range 3 {
-			status, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+			status, err := s.send(t.Context(), t, c, http.MethodGet)
 			require.NoError(t, err)
 			require.Equal(t, http.StatusOK, status)
 		}
@@ -583,7 +570,7 @@ func TestConnections_onePool(t *testing.T) {
 		}
 		c := &resilienthttp.Connections{Transport: s.base}
 		defer c.CloseIdleConnections()
-		_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+		_, err := s.send(t.Context(), t, c, http.MethodGet)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, dials.Load())
 	})
@@ -595,7 +582,7 @@ func TestConnections_wrapper(t *testing.T) {
 	c := &resilienthttp.Connections{Transport: s.base}
 	var conn net.Conn
 	ctx := withGotConn(t.Context(), func(got net.Conn) { conn = got })
-	_, err := s.send(t, &http.Client{Transport: c}, ctx, http.MethodGet, nil)
+	_, err := s.send(ctx, t, c, http.MethodGet)
 	require.NoError(t, err)
 	_, ok := conn.(interface{ NetConn() net.Conn }).NetConn().(*net.TCPConn)
 	require.True(t, ok)
@@ -634,7 +621,7 @@ func TestConnections_zeroValue(t *testing.T) {
 	c = &resilienthttp.Connections{Transport: own}
 	require.Same(t, own, c.Unwrap())
 	s := newProtocolServer(t, false, false, afterMillis(0))
-	_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+	_, err := s.send(t.Context(), t, c, http.MethodGet)
 	require.NoError(t, err)
 	c.CloseIdleConnections()
 	require.Nil(t, own.DialContext)
@@ -653,14 +640,13 @@ func TestConnections_concurrent(t *testing.T) {
 		Policy: resilienthttp.Policy{AttemptTimeout: 100 * time.Millisecond}, Budget: &resilienthttp.Budget{Ratio: -1},
 		Breaker: &resilienthttp.Breaker{FailureRatio: -1},
 	}
-	client := &http.Client{Transport: transport}
 	var work sync.WaitGroup
 	for i := range 8 {
 		work.Go(func() {
 			for range 40 {
 				// A call may fail if its connection becomes silent during the handshake.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, _ = s.send(t, client, ctx, []string{http.MethodGet, http.MethodPost}[i%2], strings.NewReader("body"))
+				_, _ = s.send(ctx, t, transport, []string{http.MethodGet, http.MethodPost}[i%2])
 				cancel()
 			}
 		})
@@ -672,7 +658,7 @@ func TestConnections_concurrent(t *testing.T) {
 	}
 	work.Wait()
 	transport.CloseIdleConnections()
-	_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil) // without a time limit
+	_, err := s.send(t.Context(), t, c, http.MethodGet) // without a time limit
 	require.NoError(t, err)
 	c.CloseIdleConnections()
 }
@@ -680,13 +666,9 @@ func TestConnections_concurrent(t *testing.T) {
 // T14: the log has a record of a connection that is left.
 func TestConnections_log(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newOnMemory(t, afterMillis(0), memhttp.HTTP2(), memhttp.TLS())
+		m, transport := connected(t, afterMillis(0))
 		var records bytes.Buffer
-		transport := &resilienthttp.Transport{
-			Base:  &resilienthttp.Connections{Transport: m.base},
-			Trace: resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&records, nil))),
-		}
-		defer transport.CloseIdleConnections()
+		transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&records, nil)))
 		_, err := m.call(t, transport, http.MethodGet, 0)
 		require.NoError(t, err)
 		m.silence()
@@ -705,15 +687,11 @@ func TestConnections_nginx(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 		t.Run(protocol, func(t *testing.T) {
 			folder := t.TempDir()
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			address := listener.Addr().String()
-			require.NoError(t, listener.Close())
+			address := closedPort(t)
 			http2, base := "", resilienthttp.NewBase()
 			base.Proxy = nil
 			if protocol == "HTTP/2" {
-				http2, base.Protocols = " http2", new(http.Protocols)
-				base.Protocols.SetUnencryptedHTTP2(true)
+				http2, base = " http2", unencrypted()
 			}
 			config := fmt.Sprintf("daemon off; pid %[1]s/pid; error_log %[1]s/error.log; events {}\n"+
 				"http { access_log off; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;\n"+
@@ -735,25 +713,21 @@ func TestConnections_nginx(t *testing.T) {
 // frameServer is an HTTP/2 server without TLS that answers each request with the frames of a function.
 func frameServer(t *testing.T, answer func(request int, stream uint32) []byte) (url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	var requests atomic.Int64
-	var work sync.WaitGroup
-	work.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			work.Go(func() {
-				defer func() { _ = conn.Close() }()
-				defer context.AfterFunc(t.Context(), func() { _ = conn.Close() })()
-				serveFrames(conn, func(stream uint32) []byte { return answer(int(requests.Add(1)), stream) })
-			})
-		}
+	l, url := listen(t)
+	serveRaw(t, l, func(conn net.Conn) {
+		defer context.AfterFunc(t.Context(), func() { _ = conn.Close() })()
+		serveFrames(conn, func(stream uint32) []byte { return answer(int(requests.Add(1)), stream) })
 	})
-	t.Cleanup(func() { _ = l.Close(); work.Wait() })
-	return "http://" + l.Addr().String()
+	return url
+}
+
+// unencrypted is a NewBase for HTTP/2 without TLS.
+func unencrypted() *http.Transport {
+	base := resilienthttp.NewBase()
+	base.Proxy, base.Protocols = nil, new(http.Protocols)
+	base.Protocols.SetUnencryptedHTTP2(true)
+	return base
 }
 
 // frame returns an HTTP/2 frame: RFC 9113 section 4.1.
@@ -813,12 +787,9 @@ func TestConnections_streamErrors(t *testing.T) {
 				}
 				return ok(stream)
 			})
-			base := resilienthttp.NewBase()
-			base.Proxy, base.Protocols = nil, new(http.Protocols)
-			base.Protocols.SetUnencryptedHTTP2(true)
 			var failed resilienthttp.Verdict
 			transport := &resilienthttp.Transport{
-				Base: &resilienthttp.Connections{Transport: base}, Idempotency: resilienthttp.Idempotency{Disabled: true},
+				Base: &resilienthttp.Connections{Transport: unencrypted()}, Idempotency: resilienthttp.Idempotency{Disabled: true},
 				Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(0)},
 				Trace: &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {
 					if a.Err != nil {
@@ -847,12 +818,9 @@ func TestConnections_refusedStream(t *testing.T) {
 	url := frameServer(t, func(_ int, stream uint32) []byte {
 		return append(frame(headers, endHeaders, stream, 0x88), frame(reset, 0, stream, 0, 0, 0, 7)...)
 	})
-	base := resilienthttp.NewBase()
-	base.Proxy, base.Protocols = nil, new(http.Protocols)
-	base.Protocols.SetUnencryptedHTTP2(true)
+	base := unencrypted()
 	defer base.CloseIdleConnections()
-	req := newRequest(t, http.MethodGet, url, "")
-	resp := roundTrip(t, base, req)
+	resp := roundTrip(t, base, newRequest(t, http.MethodGet, url, ""))
 	_, refused := io.ReadAll(resp.Body)
 	require.Error(t, refused)
 	require.NoError(t, resp.Body.Close())
@@ -864,12 +832,8 @@ func TestConnections_refusedStream(t *testing.T) {
 	}{{"REFUSED_STREAM: repeated", refused, 2}, {"another error: not repeated", io.ErrUnexpectedEOF, 1}} {
 		t.Run(row.name, func(t *testing.T) {
 			next := script(failing(row.err), status(http.StatusOK))
-			transport := &resilienthttp.Transport{Base: next, Idempotency: resilienthttp.Idempotency{Disabled: true}, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(0)}}
-			req := newRequest(t, http.MethodPost, "http://api.test/", "body")
-			resp, err := transport.RoundTrip(req)
-			if err == nil {
-				require.NoError(t, resp.Body.Close())
-			}
+			transport := &resilienthttp.Transport{Base: next, Idempotency: resilienthttp.Idempotency{Disabled: true}, Policy: every(0)}
+			_ = discard(transport, newRequest(t, http.MethodPost, "http://api.test/", "body"))
 			require.Len(t, next.sent, row.want)
 		})
 	}
@@ -936,17 +900,9 @@ func newProtocolServer(t *testing.T, http2, secure bool, h http.Handler) *protoc
 }
 
 // send makes a call, and returns the status.
-func (s *protocolServer) send(t *testing.T, client *http.Client, ctx context.Context, method string, body io.Reader) (status int, err error) { //nolint:revive // t first
+func (s *protocolServer) send(ctx context.Context, t *testing.T, rt http.RoundTripper, method string) (status int, err error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, method, s.url, body)
-	require.NoError(t, err)
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, err
+	return received(rt.RoundTrip(newRequest(t, method, s.url, bodyOf(method)).WithContext(ctx)))
 }
 
 func withGotConn(ctx context.Context, f func(net.Conn)) context.Context {

@@ -174,10 +174,7 @@ func TestInDoubt_sentAgainOverHTTP2(t *testing.T) {
 				}
 				return frame(headers, end, stream, []byte(row.answer)...)
 			})
-			base := resilienthttp.NewBase()
-			base.Proxy, base.Protocols = nil, new(http.Protocols)
-			base.Protocols.SetUnencryptedHTTP2(true)
-			tr := bareTransport(base, 3)
+			tr := bareTransport(unencrypted(), 3)
 			t.Cleanup(tr.CloseIdleConnections)
 			req := newRequest(t, row.method, url, row.body)
 			resp := roundTrip(t, tr, req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))

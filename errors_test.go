@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -45,17 +44,14 @@ func TestErrorsAreFound(t *testing.T) {
 			return context.WithTimeoutCause(ctx, d, cause)
 		}
 	}
-	canceled := func(ctx context.Context, after time.Duration, cause error) (context.Context, context.CancelFunc) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		if after == 0 {
-			cancel(cause)
-		}
-		timer := time.AfterFunc(after, func() { cancel(cause) })
-		return ctx, func() { timer.Stop(); cancel(nil) }
-	}
-	inFlight := func(cause error) derive {
+	canceled := func(after time.Duration, cause error) derive {
 		return func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return canceled(ctx, time.Second, cause)
+			ctx, cancel := context.WithCancelCause(ctx)
+			if after == 0 {
+				cancel(cause)
+			}
+			timer := time.AfterFunc(after, func() { cancel(cause) })
+			return ctx, func() { timer.Stop(); cancel(nil) }
 		}
 	}
 	dial := func(err error) step { return failing(&net.OpError{Op: "dial", Net: "tcp", Err: err}) }
@@ -73,7 +69,6 @@ func TestErrorsAreFound(t *testing.T) {
 		isNot   []error
 		timeout bool
 		reason  error // it is this too
-		getBody error // of GetBody
 	}{
 		{name: "attempt timeout", step: hanging, timeout: true, reason: resilienthttp.ErrAttemptTimeout,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Policy.AttemptTimeout = time.Second },
@@ -96,19 +91,16 @@ func TestErrorsAreFound(t *testing.T) {
 			setup: limited(&resilienthttp.RateLimit{Limit: 0.1, Burst: 1}), is: append(deadline, resilienthttp.ErrRateLimited)},
 		{name: "the margin leaves no time", step: status(200), timeout: true, ctx: timeout(5*time.Second, nil), is: deadline, reason: resilienthttp.ErrDeadline,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute }},
-		{name: "canceled in flight", step: hanging, ctx: inFlight(nil),
+		{name: "canceled in flight", step: hanging, ctx: canceled(time.Second, nil),
 			is: []error{context.Canceled}, isNot: []error{context.DeadlineExceeded, resilienthttp.ErrDeadline}},
-		{name: "canceled in flight with a cause", step: hanging, ctx: inFlight(cause), is: []error{context.Canceled}},
-		{name: "canceled before, with a cause", step: hanging, is: []error{context.Canceled, cause}, ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return canceled(ctx, 0, cause)
-		}},
+		{name: "canceled in flight with a cause", step: hanging, ctx: canceled(time.Second, cause), is: []error{context.Canceled}},
+		{name: "canceled before, with a cause", step: hanging, ctx: canceled(0, cause), is: []error{context.Canceled, cause}},
 		{name: "connection refused", step: dial(syscall.ECONNREFUSED), is: []error{syscall.ECONNREFUSED}, reason: resilienthttp.ErrMaxAttempts},
 		{name: "a timeout of Base's own", step: dial(syscall.ETIMEDOUT), timeout: true, is: []error{syscall.ETIMEDOUT}, reason: resilienthttp.ErrBudgetExhausted},
 		{name: "breaker open", step: failing(cause), calls: 2, isNot: []error{cause}, reason: resilienthttp.ErrBreakerOpen,
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Breaker = nervous(time.Hour) }},
 		{name: "rate limited", step: status(200), calls: 2, reason: resilienthttp.ErrRateLimited,
 			setup: limited(&resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1})},
-		{name: "GetBody", step: failing(errReset), getBody: cause, is: []error{cause, errReset}, reason: resilienthttp.ErrNotReplayable},
 		{name: "http.Client.Timeout before the wait", step: failing(cause), timeout: true, is: append(deadline, cause), reason: resilienthttp.ErrDeadline,
 			setup: func(tr *resilienthttp.Transport, c *http.Client) {
 				tr.Policy.Backoff, c.Timeout = resilienthttp.Constant(time.Hour), 5*time.Second
@@ -127,14 +119,8 @@ func TestErrorsAreFound(t *testing.T) {
 				if tt.ctx != nil {
 					ctx, cancel = tt.ctx(ctx)
 				}
-				req := get(t).WithContext(ctx)
-				if tt.getBody != nil {
-					req.Method = "PUT"
-					trackBody(req, "content")
-					req.GetBody = func() (io.ReadCloser, error) { return nil, tt.getBody }
-				}
 				var resp *http.Response
-				resp, err = client.Do(req)
+				resp, err = client.Do(get(t).WithContext(ctx))
 				if err == nil {
 					readAll(t, resp)
 				}
@@ -463,17 +449,17 @@ func TestMalformedResponsesKeepSecrets(t *testing.T) {
 
 // NotSent reports whether it is certain that nothing was sent.
 func TestError_NotSent(t *testing.T) {
-	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for _, row := range []struct {
 		name  string
 		steps []step
-		call  func(*resilienthttp.Transport) error // instead of a GET
+		ctx   func(context.Context) context.Context
+		open  bool // the circuit, by an answered call before
 		want  bool
 	}{
-		{name: "connections refused", steps: []step{failing(refused)}, want: true},
-		{name: "one refused, one reset", steps: []step{failing(refused), failing(errReset)}},
-		{name: "one reset, one refused", steps: []step{failing(errReset), failing(refused)}},
-		{name: "one response, then connection refused", steps: []step{status(503), failing(refused)}},
+		{name: "connections refused", steps: []step{refused}, want: true},
+		{name: "one refused, one reset", steps: []step{refused, failing(errReset)}},
+		{name: "one reset, one refused", steps: []step{failing(errReset), refused}},
+		{name: "one response, then connection refused", steps: []step{status(503), refused}},
 		{name: "no such host", steps: []step{failing(&net.DNSError{IsNotFound: true})}, want: true},
 		{name: "bad certificate", steps: []step{failing(&tls.CertificateVerificationError{Err: errReset})}, want: true},
 		{name: "timeout", steps: []step{hanging}},
@@ -481,85 +467,35 @@ func TestError_NotSent(t *testing.T) {
 		{name: "rejected inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		})}},
-		{name: "canceled before", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			_, err := tr.RoundTrip(get(t).WithContext(ctx))
-			return err
-		}},
-		{name: "canceled in flight", steps: []step{hanging}, call: func(tr *resilienthttp.Transport) error {
-			ctx, cancel := context.WithCancel(context.Background())
-			time.AfterFunc(time.Second, cancel)
-			_, err := tr.RoundTrip(get(t).WithContext(ctx))
-			return err
-		}},
-		{name: "a gate rejects the first attempt", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
-			tr.Breaker = nervous(time.Hour)
-			readAll(t, roundTrip(t, tr, get(t)))
-			_, err := tr.RoundTrip(get(t))
-			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-			return err
-		}},
-		{name: "malformed", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
-			_, err := tr.RoundTrip(&http.Request{})
-			return err
-		}},
+		{name: "canceled before", steps: []step{status(200)}, ctx: gone, want: true},
+		{name: "canceled in flight", steps: []step{hanging}, ctx: func(ctx context.Context) context.Context { return canceledAfter(ctx, time.Second) }},
+		{name: "a gate rejects the first attempt", steps: []step{status(500)}, open: true, want: true},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base: script(row.steps...), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
 				Policy: resilienthttp.Policy{AttemptTimeout: 10 * time.Second, MaxAttempts: 2},
 			}
-			var err error
-			if row.call != nil {
-				err = row.call(tr)
-			} else {
-				_, err = tr.RoundTrip(get(t))
+			req := get(t)
+			if row.ctx != nil {
+				req = req.WithContext(row.ctx(t.Context()))
 			}
+			if row.open {
+				tr.Breaker = nervous(time.Hour)
+				readAll(t, roundTrip(t, tr, get(t)))
+			}
+			err := discard(tr, req)
+			require.Equal(t, row.open, errors.Is(err, resilienthttp.ErrBreakerOpen) && len(asError(t, err).Attempts) == 0)
 			require.Equal(t, row.want, asError(t, err).NotSent(), "%v", err)
 		})
 	}
+	for text, malformed := range map[string]*http.Request{"nil Request": nil, "nil Request.URL": {}} {
+		err := discard(&resilienthttp.Transport{}, malformed)
+		require.ErrorContains(t, err, text)
+		require.True(t, asError(t, err).NotSent(), text)
+	}
 	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).NotSent())
 	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "the Error has no attempts")
-}
-
-// If a call fails while other probes hold all slots, NotBefore is in the future.
-func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var steps atomic.Pointer[step]
-		next := func(s step) { steps.Store(&s) }
-		tr := &resilienthttp.Transport{
-			Base:    roundTripper(func(r *http.Request) (*http.Response, error) { return (*steps.Load())(r) }),
-			Breaker: &resilienthttp.Breaker{FailureRatio: 0.5, MinRequests: 1, Probes: 1, MaxWait: -1},
-		}
-		call := func() *resilienthttp.Error {
-			resp, err := tr.RoundTrip(get(t))
-			if err == nil {
-				_ = resp.Body.Close()
-				return nil
-			}
-			return asError(t, err)
-		}
-		var late, again *resilienthttp.Error
-		var end time.Time
-		next(after(5*time.Second, failing(errReset)))
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			late, end = call(), time.Now()
-			again = call()
-		})
-		time.Sleep(3 * time.Second)
-		next(after(600*time.Millisecond, failing(errReset)))
-		opener := call()
-		time.Sleep(time.Until(opener.NotBefore))
-		next(after(10*time.Second, status(http.StatusOK)))
-		wg.Go(func() { call() }) // the probe
-		wg.Wait()
-		require.ErrorIs(t, late, resilienthttp.ErrBreakerOpen)
-		require.NotNil(t, again, "the only slot was taken")
-		require.True(t, late.NotBefore.After(end))
-		require.False(t, again.NotBefore.Before(end))
-	})
 }
 
 // §4.8, §4.9: net/http itself repeats a request with a key if a reused connection breaks. A 409 to the repetition means that

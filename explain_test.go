@@ -30,7 +30,7 @@ func TestExplain(t *testing.T) {
 		method string // "": GET
 		steps  []step
 		setup  func(*resilienthttp.Transport)
-		ctx    func(context.Context) (context.Context, context.CancelFunc)
+		ctx    func(context.Context) context.Context
 		calls  int // 0: 1; the last one is explained
 		want   string
 	}{
@@ -137,11 +137,7 @@ at  event               took   result
 		},
 		{
 			name: "canceled during a wait: the wait, and its end", steps: []step{took(status(500))},
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				ctx, cancel := context.WithCancel(ctx)
-				time.AfterFunc(500*time.Millisecond, cancel)
-				return ctx, cancel
-			},
+			ctx: func(ctx context.Context) context.Context { return canceledAfter(ctx, 500*time.Millisecond) },
 			want: `
 GET to api.test: context canceled, 1 attempt, 500ms
 at     event      took   result
@@ -177,11 +173,10 @@ at    event      took  result
 			hooks := resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			for range max(test.calls, 1) {
 				log.Reset()
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				ctx := resilienthttp.WithTrace(t.Context(), hooks)
 				if test.ctx != nil {
-					ctx, cancel = test.ctx(ctx)
+					ctx = test.ctx(ctx)
 				}
-				ctx = resilienthttp.WithTrace(ctx, hooks)
 				ctx = resilienthttp.WithTrace(ctx, &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { reported = c.Explain() }})
 				req := newRequest(t, "GET", "http://api.test/things?token="+secret, "")
 				req.Method = test.method
@@ -191,7 +186,6 @@ at    event      took  result
 				if resp != nil {
 					require.NoError(t, resp.Body.Close())
 				}
-				cancel()
 				synctest.Wait()
 				require.Equal(t, got, resilienthttp.Explain(resp, err), "after Close too")
 				require.Equal(t, got, reported)

@@ -1,14 +1,13 @@
 package resilienthttp_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"math"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,111 +32,61 @@ type copyOf struct {
 	exits  bool
 }
 
-// hedgeBase gives its requests the outcomes in order, and repeats the last. It obeys contexts.
+// hedgeBase is a scriptedBase of copies, which obey their contexts.
 type hedgeBase struct {
-	copies []copyOf
-
-	mu       sync.Mutex
-	begin    time.Time
-	arrivals []time.Duration // since begin
-	keys     []string
-	bodies   []string
-	canceled []error // causes
-	flying   int
-	opened   int
-	closed   int
+	scriptedBase
+	flying atomic.Int64
 }
 
 func newHedgeBase(copies ...copyOf) *hedgeBase {
-	return &hedgeBase{copies: copies, begin: time.Now()}
+	b := &hedgeBase{}
+	b.next(copies...)
+	return b
 }
 
-func (b *hedgeBase) RoundTrip(req *http.Request) (*http.Response, error) {
-	var body []byte
-	if req.Body != nil {
-		body, _ = io.ReadAll(req.Body)
-		_ = req.Body.Close()
-	}
-	b.mu.Lock()
-	do := b.copies[min(len(b.arrivals), len(b.copies)-1)]
-	b.arrivals = append(b.arrivals, time.Since(b.begin))
-	b.keys = append(b.keys, req.Header.Get("Idempotency-Key"))
-	b.bodies = append(b.bodies, string(body))
-	n := len(b.arrivals)
-	b.flying++
-	b.mu.Unlock()
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.flying--
-	}()
-
-	timer := time.NewTimer(do.after)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-req.Context().Done():
-		b.mu.Lock()
-		b.canceled = append(b.canceled, context.Cause(req.Context()))
-		b.mu.Unlock()
-		if !do.panics {
-			return nil, req.Context().Err()
-		}
-	}
-	switch {
-	case do.panics:
-		panic("Base is broken")
-	case do.exits:
-		runtime.Goexit()
-	case do.err != nil:
-		return nil, do.err
-	}
-	b.mu.Lock()
-	b.opened++
-	b.mu.Unlock()
-	resp := response(req, max(do.status, 200), "body", "X-Copy", strconv.Itoa(n))
-	resp.Body = &countedBody{Reader: strings.NewReader("body of " + strconv.Itoa(n)), base: b, ctx: req.Context()}
-	return resp, nil
-}
-
-// countedBody fails after its request's context ends, as net/http's bodies do.
-type countedBody struct {
-	io.Reader
-	base *hedgeBase
-	ctx  context.Context
-	once sync.Once
-}
-
-func (c *countedBody) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.Reader.Read(p)
-}
-
-func (c *countedBody) Close() error {
-	c.once.Do(func() {
-		c.base.mu.Lock()
-		defer c.base.mu.Unlock()
-		c.base.closed++
-	})
-	return nil
-}
-
-func (b *hedgeBase) sent() int {
+// next forgets the requests so far, and gives the next ones the outcomes in order. The last one is repeated.
+func (b *hedgeBase) next(copies ...copyOf) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.arrivals)
+	b.steps, b.sent = nil, nil
+	for _, c := range copies {
+		b.steps = append(b.steps, b.step(c))
+	}
+}
+
+// step responds with the number of the request in X-Copy and in the body, which fails after the request's context ends, as
+// net/http's bodies do.
+func (b *hedgeBase) step(c copyOf) step {
+	return func(req *http.Request) (*http.Response, error) {
+		b.flying.Add(1)
+		defer b.flying.Add(-1)
+		n := 1 + slices.IndexFunc(b.calls(), func(s sent) bool { return s.Request == req })
+		select {
+		case <-time.After(c.after):
+		case <-req.Context().Done():
+			if !c.panics {
+				return nil, req.Context().Err()
+			}
+		}
+		switch {
+		case c.panics:
+			panic("Base is broken")
+		case c.exits:
+			runtime.Goexit()
+		case c.err != nil:
+			return nil, c.err
+		}
+		body := contextBody{strings.NewReader("body of " + strconv.Itoa(n)), req.Context()}
+		return withBody(max(c.status, 200), body, "X-Copy", strconv.Itoa(n))(req)
+	}
 }
 
 // balanced requires that each opened body is closed, and that no copy is in flight (§4.5, §4.13).
 func (b *hedgeBase) balanced(tb testing.TB) {
 	tb.Helper()
 	synctest.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	require.Equal(tb, b.opened, b.closed, "§4.5: opened equals closed")
-	require.Zero(tb, b.flying, "§4.13: the loser is canceled")
+	b.requireBalance(tb)
+	require.Zero(tb, b.flying.Load(), "§4.13: the loser is canceled")
 }
 
 // hedging is a bareTransport with the hedge.
@@ -228,9 +177,7 @@ func TestHedge(t *testing.T) {
 					want = strings.Replace(want, "broken", http.ErrSchemeMismatch.Error(), 1)
 				}
 				if row.body == "" {
-					var e *resilienthttp.Error
-					require.ErrorAs(t, err, &e)
-					require.Equal(t, want, story(e.Attempts))
+					require.Equal(t, want, story(asError(t, err).Attempts))
 					require.ErrorIs(t, err, broken)
 					require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
 					base.balanced(t)
@@ -239,17 +186,12 @@ func TestHedge(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, want, story(resilienthttp.Attempts(resp)))
 				synctest.Wait()
-				read, err := io.ReadAll(resp.Body)
-				require.NoError(t, err, "the winner's body stays readable")
-				require.Equal(t, row.body, string(read))
-				require.NoError(t, resp.Body.Close())
+				require.Equal(t, row.body, readAll(t, resp), "the winner's body stays readable")
 				base.balanced(t)
-				if kind == "POST" {
-					require.NotEmpty(t, base.keys[0])
-					for i := range base.keys {
-						require.Equal(t, base.keys[0], base.keys[i], "§4.8: the same key on both")
-						require.Equal(t, "charge", base.bodies[i])
-					}
+				require.Equal(t, kind == "POST", base.keys()[0] != "<none>")
+				for i, sent := range base.calls() {
+					require.Equal(t, base.keys()[0], base.keys()[i], "§4.8: the same key on both")
+					require.Equal(t, body, sent.Text)
 				}
 			})
 		}
@@ -314,7 +256,7 @@ func TestHedge_eligibleRequests(t *testing.T) {
 			} else {
 				require.Equal(t, "1 200", story(attempts))
 				// No token was taken: another call gets the hedge.
-				base.copies = []copyOf{{after: 5 * time.Second}}
+				base.next(copyOf{after: 5 * time.Second})
 				require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 			}
 			base.balanced(t)
@@ -329,26 +271,21 @@ func TestHedgeDelay(t *testing.T) {
 	learn := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, n int, latency func(int) time.Duration) {
 		t.Helper()
 		for i := range n {
-			base.mu.Lock()
-			base.copies = []copyOf{{after: latency(i)}}
-			base.mu.Unlock()
+			base.next(copyOf{after: latency(i)})
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		}
 	}
 	// after makes a call that hangs, and returns the time of its hedge.
 	after := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase) (time.Duration, bool) {
 		t.Helper()
-		base.mu.Lock()
-		base.copies = []copyOf{{after: time.Hour}}
-		before := len(base.arrivals)
-		base.mu.Unlock()
-		ctx := withDeadline(t, time.Minute)
-		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-		if len(base.arrivals) == before+1 {
+		base.next(copyOf{after: time.Hour})
+		tripped(t, transport, newCall(withDeadline(t, time.Minute), t, http.MethodGet, ""))
+		sent := base.calls()
+		if len(sent) == 1 {
 			return 0, false
 		}
-		require.Len(t, base.arrivals, before+2)
-		return base.arrivals[before+1] - base.arrivals[before], true
+		require.Len(t, sent, 2)
+		return sent[1].At.Sub(sent[0].At), true
 	}
 	ramp := func(i int) time.Duration { return time.Duration(i%100+1) * ms }
 	flat := func(int) time.Duration { return 50 * ms }
@@ -398,8 +335,7 @@ func TestHedgeDelay(t *testing.T) {
 	}
 	bubble.Run(t, "the delay follows the latencies", func(t *testing.T) {
 		base := newHedgeBase(copyOf{})
-		hedge := &resilienthttp.Hedge{MaxRatio: -1}
-		transport := hedging(base, -1, hedge)
+		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
 		learn(t, transport, base, 128, flat)
 		learn(t, transport, base, 160, func(int) time.Duration { return 80 * ms })
 		delay, _ := after(t, transport, base)
@@ -408,8 +344,7 @@ func TestHedgeDelay(t *testing.T) {
 	})
 	bubble.Run(t, "failures do not count", func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: ms, status: 503})
-		hedge := &resilienthttp.Hedge{MaxRatio: -1}
-		transport := hedging(base, -1, hedge)
+		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
 		for range 40 {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		}
@@ -426,8 +361,7 @@ func TestHedgeDelay(t *testing.T) {
 	bubble.Run(t, "hedges do not shorten the delay", func(t *testing.T) {
 		// If canceled attempts did not count, the quantile would fall with each hedge.
 		base := newHedgeBase(copyOf{})
-		hedge := &resilienthttp.Hedge{MaxRatio: -1}
-		transport := hedging(base, -1, hedge)
+		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
 		tail := func(i int) time.Duration {
 			if i%25 == 0 {
 				return time.Second
@@ -437,9 +371,7 @@ func TestHedgeDelay(t *testing.T) {
 		learn(t, transport, base, 100, tail)
 		hedges := 0
 		for i := range 1000 {
-			base.mu.Lock()
-			base.copies, base.arrivals = []copyOf{{after: tail(i * 37)}, {}}, nil
-			base.mu.Unlock()
+			base.next(copyOf{after: tail(i * 37)}, copyOf{})
 			hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
 		}
 		require.Less(t, hedges, 100, "of a thousand")
@@ -449,7 +381,7 @@ func TestHedgeDelay(t *testing.T) {
 		base := newHedgeBase(copyOf{})
 		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
 		learn(t, transport, base, 30, flat)
-		base.copies = []copyOf{{after: 10 * time.Second}}
+		base.next(copyOf{after: 10 * time.Second})
 		other := newCall(t.Context(), t, http.MethodGet, "")
 		other.URL.Host = "other.test"
 		require.Equal(t, "1 200", story(tripped(t, transport, other)))
@@ -462,12 +394,12 @@ func TestHedge_MaxRatio(t *testing.T) {
 	// slow makes slow calls, gap apart, and counts their hedges.
 	slow := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, gap time.Duration) (hedges int) {
 		t.Helper()
-		before := base.sent()
+		before := len(base.calls())
 		for range calls {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			time.Sleep(gap)
 		}
-		return base.sent() - before - calls
+		return len(base.calls()) - before - calls
 	}
 	twoMS := copyOf{after: 2 * time.Millisecond}
 	for _, row := range []struct {
@@ -497,7 +429,7 @@ func TestHedge_MaxRatio(t *testing.T) {
 		base := newHedgeBase(copyOf{after: 2 * time.Millisecond, status: 500})
 		transport := hedging(base, 50, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: 0.5})
 		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, 51, base.sent())
+		require.Len(t, base.calls(), 51)
 	})
 	bubble.Run(t, "a hedge that is not sent returns its token", func(t *testing.T) {
 		base := newHedgeBase(twoMS)
@@ -512,9 +444,7 @@ func TestHedge_MaxRatio(t *testing.T) {
 		transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
 		transport.Budget = tokens(1)
 		require.Equal(t, 100, slow(t, transport, base, 100, 0), "an exhausted budget does not matter")
-		base.mu.Lock()
-		base.copies = []copyOf{{status: 500}}
-		base.mu.Unlock()
+		base.next(copyOf{status: 500})
 		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the hedge's token remains")
 	})
 	bubble.Run(t, "§4.15 a half-open circuit admits no hedge", func(t *testing.T) {
@@ -563,20 +493,16 @@ func TestHedgeTimeout(t *testing.T) {
 		start := time.Now()
 		_, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
 		require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-		var e *resilienthttp.Error
-		require.ErrorAs(t, err, &e)
-		require.Equal(t, "1 gone, 1h gone", story(e.Attempts))
+		require.Equal(t, "1 gone, 1h gone", story(asError(t, err).Attempts))
 		require.Equal(t, 3*time.Second, time.Since(start))
 	})
 	bubble.Run(t, "§4.13 the caller cancels with both in flight", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
 		base := newHedgeBase(copyOf{after: time.Hour})
-		time.AfterFunc(5*time.Second, cancel)
 		start := time.Now()
-		_, err := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+		_, err := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}).RoundTrip(newCall(canceledAfter(t.Context(), 5*time.Second), t, http.MethodGet, ""))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 5*time.Second, time.Since(start))
-		require.Equal(t, 2, base.sent(), "there is no retry")
+		require.Len(t, base.calls(), 2, "there is no retry")
 		base.balanced(t)
 	})
 	bubble.Run(t, "§4.19 each copy has its own deadline header", func(t *testing.T) {
@@ -612,22 +538,20 @@ func TestHedgePanic(t *testing.T) {
 			base.balanced(t)
 		})
 	}
-	bubble.Run(t, "first panics, hedge in flight", func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: 2 * time.Second, panics: true}, copyOf{after: time.Hour})
-		require.PanicsWithValue(t, "Base is broken", func() {
-			_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+	for name, copies := range map[string][]copyOf{
+		"first panics, hedge in flight":       {{after: 2 * time.Second, panics: true}, {after: time.Hour}},
+		"first panics when the hedge has won": {{after: time.Hour, panics: true}, {after: time.Second}},
+		"first panics, a 4xx was kept":        {{after: 3 * time.Second, panics: true}, {status: 422}},
+	} {
+		bubble.Run(t, name, func(t *testing.T) {
+			base := newHedgeBase(copies...)
+			require.PanicsWithValue(t, "Base is broken", func() {
+				_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodPost, ""))
+			})
+			base.balanced(t)
+			require.Len(t, base.calls(), 2)
 		})
-		synctest.Wait()
-		require.Len(t, base.canceled, 1)
-		base.balanced(t)
-	})
-	bubble.Run(t, "first panics when the hedge has won", func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: time.Hour, panics: true}, copyOf{after: time.Second})
-		require.PanicsWithValue(t, "Base is broken", func() {
-			_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		})
-		base.balanced(t)
-	})
+	}
 	bubble.Run(t, "first exits, hedge in flight", func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: 2 * time.Second, exits: true}, copyOf{after: time.Hour})
 		var wg sync.WaitGroup
@@ -648,30 +572,25 @@ func TestHedgePanic(t *testing.T) {
 		require.Equal(t, "1 200", story(call()), "the slot is free")
 		require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	})
-	bubble.Run(t, "Classify panics for the hedge", func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
-		transport := hedging(base, -1, hedge())
-		transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
-			if a.Hedge {
-				panic("odd")
-			}
-			return resilienthttp.VerdictDefault
+	odd := func(a *resilienthttp.Attempt) {
+		if a.Hedge {
+			panic("odd")
 		}
-		require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-		base.balanced(t)
-	})
-	bubble.Run(t, "AttemptStart of the hedge panics", func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
-		transport := hedging(base, -1, hedge())
-		transport.Trace = &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
-			if a.Hedge {
-				panic("odd")
+	}
+	for name, sent := range map[string]int{"AttemptStart": 1, "Classify": 2} {
+		bubble.Run(t, name+" panics for the hedge", func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
+			transport := hedging(base, -1, hedge())
+			if name == "AttemptStart" {
+				transport.Trace = &resilienthttp.Trace{AttemptStart: odd}
+			} else {
+				transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict { odd(a); return resilienthttp.VerdictDefault }
 			}
-		}}
-		require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-		require.Equal(t, 1, base.sent())
-		base.balanced(t)
-	})
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Len(t, base.calls(), sent)
+			base.balanced(t)
+		})
+	}
 }
 
 // Hooks see the start of a hedge before its end, even if it loses at its start, and nothing after
@@ -726,14 +645,13 @@ func TestHedgeTrace(t *testing.T) {
 		}
 	})
 	bubble.Run(t, "LogTrace", func(t *testing.T) {
-		var out bytes.Buffer
-		base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{})
-		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second})
-		transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
-		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, 1, strings.Count(out.String(), `"hedge":true`))
-		require.NotContains(t, out.String(), "WARN", "a canceled hedge is not a failure")
-		require.NotContains(t, out.String(), "ERROR")
+		_, raw := logged(t, func(trace *resilienthttp.Trace) {
+			base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{})
+			tripped(t, hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second}), newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, ""))
+		})
+		require.Equal(t, 1, strings.Count(raw, `"hedge":true`))
+		require.NotContains(t, raw, "WARN", "a canceled hedge is not a failure")
+		require.NotContains(t, raw, "ERROR")
 	})
 	bubble.Run(t, "LogTrace, a failure before a hedge", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
@@ -769,13 +687,10 @@ func TestHedge_simultaneousEvents(t *testing.T) {
 				base := newHedgeBase(row.copies...)
 				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
 				resp := roundTrip(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				if row.copies[0].status == 0 || row.copies[1].status == 0 && base.sent() == 2 {
+				if row.copies[0].status == 0 || row.copies[1].status == 0 && len(base.calls()) == 2 {
 					require.Equal(t, 200, resp.StatusCode, "a failure has won: %s", story(resilienthttp.Attempts(resp)))
 				}
-				body, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.Equal(t, "body of "+resp.Header.Get("X-Copy"), string(body))
-				require.NoError(t, resp.Body.Close())
+				require.Equal(t, "body of "+resp.Header.Get("X-Copy"), readAll(t, resp))
 				stories[story(resilienthttp.Attempts(resp))]++
 				base.balanced(t)
 			}
@@ -784,17 +699,12 @@ func TestHedge_simultaneousEvents(t *testing.T) {
 	}
 	bubble.Run(t, "the caller cancels at the time of the response", func(t *testing.T) {
 		for range 300 {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(2*time.Millisecond, cancel)
 			base := newHedgeBase(copyOf{after: 2 * time.Millisecond}, copyOf{after: time.Millisecond})
-			resp, err := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
-			if err == nil {
-				require.NoError(t, resp.Body.Close())
-			} else {
+			req := newCall(canceledAfter(t.Context(), 2*time.Millisecond), t, http.MethodGet, "")
+			if err := discard(hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond}), req); err != nil {
 				require.ErrorIs(t, err, context.Canceled)
 			}
 			base.balanced(t)
-			cancel()
 		}
 	})
 }
@@ -820,10 +730,7 @@ func TestHedgeOverNetHTTP(t *testing.T) {
 				resp, err := client.Get(server.URL)
 				require.NoError(t, err)
 				require.Equal(t, "1 lost, 1h 200", story(resilienthttp.Attempts(resp)))
-				body, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.Len(t, body, 1<<16+3)
-				require.NoError(t, resp.Body.Close())
+				require.Len(t, readAll(t, resp), 1<<16+3)
 			}
 			synctest.Wait()
 			require.EqualValues(t, 10, asked.Load())
@@ -872,12 +779,10 @@ func TestHedge_stopsWhenLosing(t *testing.T) {
 	load := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, slow time.Duration) (hedges int) {
 		t.Helper()
 		for i := range calls {
-			base.mu.Lock()
-			base.copies, base.arrivals = []copyOf{{after: 10 * ms}}, nil
+			base.next(copyOf{after: 10 * ms})
 			if i%10 == 9 {
-				base.copies = []copyOf{{after: slow}, {after: 500 * ms}}
+				base.next(copyOf{after: slow}, copyOf{after: 500 * ms})
 			}
-			base.mu.Unlock()
 			hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
 			time.Sleep(40 * ms)
 		}

@@ -336,6 +336,20 @@ func until(t *testing.T, ctx context.Context, d time.Duration) context.Context {
 	return ctx
 }
 
+// gone is a context that is canceled.
+func gone(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// canceledAfter is a context that its caller cancels after d.
+func canceledAfter(ctx context.Context, d time.Duration) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	time.AfterFunc(d, cancel)
+	return ctx
+}
+
 // protocols are the versions of HTTP of a server in memory.
 var protocols = map[string][]memhttp.Option{"HTTP/1.1": nil, "HTTP/2": {memhttp.HTTP2()}}
 
@@ -460,13 +474,7 @@ func bareTransport(base http.RoundTripper, attempts int) *resilienthttp.Transpor
 // newCall is a request to http://api.test/ as http.NewRequest makes it.
 func newCall(ctx context.Context, tb testing.TB, method, body string) *http.Request {
 	tb.Helper()
-	var reader io.Reader
-	if body != "" {
-		reader = strings.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://api.test/", reader)
-	require.NoError(tb, err)
-	return req
+	return newRequest(tb, method, "http://api.test/", body).WithContext(ctx)
 }
 
 // roundTrip makes a call that has a response.
@@ -511,17 +519,7 @@ func tripped(tb testing.TB, rt http.RoundTripper, req *http.Request) []resilient
 		return resilienthttp.Attempts(resp)
 	}
 	require.Nil(tb, resp)
-	var e *resilienthttp.Error
-	require.ErrorAs(tb, err, &e)
-	return e.Attempts
-}
-
-// unkeyed is a Transport like t, unused and without keys.
-func unkeyed(t *resilienthttp.Transport) *resilienthttp.Transport {
-	return &resilienthttp.Transport{
-		Base: t.Base, Policy: t.Policy, Budget: t.Budget, Breaker: t.Breaker, RateLimit: t.RateLimit,
-		Idempotency: resilienthttp.Idempotency{Disabled: true},
-	}
+	return asError(tb, err).Attempts
 }
 
 // rawServer accepts on a loopback socket and leaves each connection to serve.
@@ -540,7 +538,21 @@ func rawServer(t *testing.T, serve func(net.Conn)) (address string, accepted *at
 func realPOST(t *testing.T, base *http.Transport, url string) []resilienthttp.Attempt {
 	t.Helper()
 	t.Cleanup(base.CloseIdleConnections)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("charge"))
-	require.NoError(t, err)
-	return tripped(t, unkeyed(bareTransport(base, 2)), req)
+	return tripped(t, withoutKeys(bareTransport(base, 2)), newRequest(t, http.MethodPost, url, "charge"))
+}
+
+// instant is a Base that responds at once, without a bookkeeping of its own.
+type instant struct{}
+
+func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = r.Body.Close()
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"Content-Type": {"application/json"}, "Date": {"Thu, 01 Jan 2026 00:00:00 GMT"}},
+		Body:    io.NopCloser(bytes.NewReader(nil)),
+		Request: r,
+	}, nil
 }

@@ -103,9 +103,6 @@ func TestOuterRetries(t *testing.T) {
 	const own, ours = 3, 4
 	same := func(req *http.Request) *http.Request { return req }
 	deep := func(req *http.Request) *http.Request { return req.Clone(req.Context()) }
-	keyed := func(key string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set("Idempotency-Key", key) }
-	}
 	known := func(field, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(field, value) }
 	}
@@ -125,7 +122,7 @@ func TestOuterRetries(t *testing.T) {
 		{name: "a client with a timeout, which copies: one call's retries", again: same, change: func(c *http.Client, _ *resilienthttp.Transport) {
 			c.Timeout = time.Hour
 		}, want: own + ours - 1},
-		{name: "the same key: one call's retries", first: keyed("order-1"), again: deep, want: own + ours - 1},
+		{name: "the same key: one call's retries", first: known("Idempotency-Key", "order-1"), again: deep, want: own + ours - 1},
 		{name: "the same key in the context: one call's retries", again: func(r *http.Request) *http.Request {
 			return deep(r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), "order-1")))
 		}, want: own + ours - 1},
@@ -134,7 +131,7 @@ func TestOuterRetries(t *testing.T) {
 			n := 0
 			return func(r *http.Request) *http.Request {
 				r, n = deep(r), n+1
-				keyed("order-" + strconv.Itoa(n))(r)
+				r.Header.Set("Idempotency-Key", "order-"+strconv.Itoa(n))
 				return r
 			}
 		}(), want: own * ours},
@@ -145,7 +142,7 @@ func TestOuterRetries(t *testing.T) {
 		{name: "azcore, which copies: one more", first: known("User-Agent", "app azsdk-go-azblob/v1.6.0 (go1.26.0; linux)"), again: deep, want: own + 1},
 		{name: "Vault's: one more", first: known("X-Vault-Request", "true"), again: same, want: own + 1},
 		{name: "stripe-go, and the Transport owns the retries: each call's", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, change: owns, want: own * ours},
-		{name: "the same key, and the Transport owns the retries: each call's", first: keyed("order-1"), again: deep, change: owns, want: own * ours},
+		{name: "the same key, and the Transport owns the retries: each call's", first: known("Idempotency-Key", "order-1"), again: deep, change: owns, want: own * ours},
 		{name: "AWS's, and the Transport owns the retries: each call's", first: known("Amz-Sdk-Request", "attempt=1; max=3"), again: same, change: owns, want: own * ours},
 	} {
 		for _, how := range []struct {

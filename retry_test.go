@@ -25,6 +25,7 @@ import (
 func TestStopReason_order(t *testing.T) {
 	// The setup with which each reason applies.
 	type setup struct {
+		t   *testing.T
 		tr  *resilienthttp.Transport
 		req *http.Request
 		ctx context.Context
@@ -44,11 +45,7 @@ func TestStopReason_order(t *testing.T) {
 		}},
 		{"the breaker is open", resilienthttp.ErrBreakerOpen, func(s *setup) { s.tr.Breaker = nervous(24 * time.Hour) }},
 		{"the server asks for more than allowed", resilienthttp.ErrRetryAfter, func(s *setup) { s.tr.Policy.MaxRetryAfter = time.Second }},
-		{"the deadline comes first", resilienthttp.ErrDeadline, func(s *setup) {
-			ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
-			_ = cancel // it ends with the bubble's time
-			s.ctx = ctx
-		}},
+		{"the deadline comes first", resilienthttp.ErrDeadline, func(s *setup) { s.ctx = until(s.t, s.ctx, 10*time.Second) }},
 		{"no budget", resilienthttp.ErrBudgetExhausted, func(s *setup) { s.tr.Budget = tokens(0) }},
 	}
 	for i := range reasons {
@@ -56,7 +53,7 @@ func TestStopReason_order(t *testing.T) {
 			bubble.Run(t, fmt.Sprintf("%s, alone %v", reasons[i].name, alone), func(t *testing.T) {
 				base := script(status(500, "Retry-After", "20"), status(200))
 				s := &setup{
-					tr: &resilienthttp.Transport{
+					t: t, tr: &resilienthttp.Transport{
 						Base: base, Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
 						Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Second), MaxRetryAfter: -1},
 					},
@@ -84,7 +81,7 @@ func TestStopReason_order(t *testing.T) {
 	bubble.Run(t, "the verdict is the first of all", func(t *testing.T) {
 		for _, code := range []int{200, 302, 400, 404, 422, 501} {
 			base := script(status(code))
-			s := &setup{tr: &resilienthttp.Transport{Base: base}, req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context()}
+			s := &setup{t: t, tr: &resilienthttp.Transport{Base: base}, req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context()}
 			for _, r := range reasons {
 				r.apply(s)
 			}
@@ -212,20 +209,6 @@ func TestCancelInBackoff(t *testing.T) {
 	}
 }
 
-// §4.12, §4.13: no wait that would pass http.Client.Timeout is begun. TestClientTimeout_errorText has what it ends.
-func TestClientTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(status(503))
-		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
-		start := time.Now()
-		resp := do(t, client, get(t))
-		require.Equal(t, 3*time.Second, time.Since(start))
-		require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).StopReason)
-		require.Equal(t, "status 503", readAll(t, resp))
-		require.Len(t, base.calls(), 2)
-	})
-}
-
 // requireTimeout requires the usual checks for timeouts of net, net/http and os.
 func requireTimeout(tb testing.TB, err error) {
 	tb.Helper()
@@ -249,9 +232,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 		call func(*testing.T, *resilienthttp.Transport)
 	}{
 		{"canceled in the backoff", func(t *testing.T, tr *resilienthttp.Transport) {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			require.ErrorIs(t, discard(tr, get(t).WithContext(ctx)), context.Canceled)
+			require.ErrorIs(t, discard(tr, get(t).WithContext(canceledAfter(t.Context(), time.Second))), context.Canceled)
 		}},
 		{"rejected by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() { openBreaker(t, tr) })
@@ -361,10 +342,7 @@ func TestNoGoroutineOutlivesACall(t *testing.T) {
 			req := get(t)
 			req.Cancel = make(chan struct{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*200*time.Millisecond)
-			resp, err := tr.RoundTrip(req.WithContext(ctx))
-			if err == nil {
-				_ = resp.Body.Close()
-			}
+			_ = discard(tr, req.WithContext(ctx))
 			cancel()
 			base.requireBalance(t)
 		})
@@ -499,9 +477,7 @@ func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			tr := &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5"), status(200))}
-			ctx, cancel := context.WithTimeout(t.Context(), 5100*time.Millisecond)
-			attempts := tripped(t, tr, get(t).WithContext(ctx))
-			cancel()
+			attempts := tripped(t, tr, get(t).WithContext(withDeadline(t, 5100*time.Millisecond)))
 			require.Equal(t, "1 503, 2 200", story(attempts))
 			require.GreaterOrEqual(t, attempts[0].RetryWait, 5*time.Second)
 		}
@@ -517,9 +493,7 @@ func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
 			tripped(t, tr, get(t))
 			base = script(append(slices.Repeat([]step{status(500)}, 2), after(300*time.Millisecond, status(200)))...)
-			ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
-			attempts := tripped(t, tr, get(t).WithContext(ctx))
-			cancel()
+			attempts := tripped(t, tr, get(t).WithContext(withDeadline(t, 800*time.Millisecond)))
 			require.Equal(t, "1 500, 2 500, 3 200", story(attempts))
 		}
 	})

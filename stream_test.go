@@ -145,6 +145,7 @@ func TestStream_returns(t *testing.T) {
 		{"64 KiB of one event", 0, []any{big[:64<<10], wait(time.Hour), big[64<<10:]}, big, 0},
 		{"one byte less than 64 KiB", 0, []any{big[:64<<10-1], wait(time.Second), big[64<<10-1:]}, big, time.Second},
 		{"64 KiB of comments", 0, []any{strings.Repeat(": c\n", 16<<10), wait(time.Hour), content}, strings.Repeat(": c\n", 16<<10) + content, 0},
+		{"L5: five minutes later: no second attempt, because the server has answered", 0, []any{wait(5 * time.Minute), content}, content, 5 * time.Minute},
 		{"a permanent failure, with its event", 0, []any{ping, invalid, "data: x\n\n"}, ping + invalid + "data: x\n\n", 0},
 	} {
 		for protocol, options := range protocols {
@@ -154,7 +155,7 @@ func TestStream_returns(t *testing.T) {
 				policy.Stream.FirstEvent = row.first
 				tr, url := streamClient(t, policy, server, options...)
 				start := time.Now()
-				resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
+				resp := roundTrip(t, tr, newRequest(t, "GET", url, ""))
 				require.Equal(t, row.took, time.Since(start))
 				require.Equal(t, row.want, readAll(t, resp))
 				require.EqualValues(t, 1, server.requests.Load(), "nothing is repeated")
@@ -527,6 +528,14 @@ func TestStream_throttledReachesQuotas(t *testing.T) {
 	}
 }
 
+// oneAndTwo is a Transport to the endpoints one.test and two.test, without keys.
+func oneAndTwo(base http.RoundTripper, policy resilienthttp.Policy) *endpoints.Transport {
+	return &endpoints.Transport{
+		Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
+		Transport: &resilienthttp.Transport{Base: base, Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
+	}
+}
+
 // S4: FirstEvent ends the attempt, and a call with endpoints goes to the next one; without Idempotent it stays.
 func TestStream_firstEventMoves(t *testing.T) {
 	for _, harmlessCall := range []bool{true, false} {
@@ -539,10 +548,7 @@ func TestStream_firstEventMoves(t *testing.T) {
 			if harmlessCall {
 				policy.Idempotent = harmless
 			}
-			client := &http.Client{Transport: &endpoints.Transport{
-				Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
-				Transport: &resilienthttp.Transport{Base: one.Transport(), Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
-			}}
+			client := &http.Client{Transport: oneAndTwo(one.Transport(), policy)}
 			start := time.Now()
 			resp, err := client.Do(newRequest(t, "POST", "http://one.test/", "{}"))
 			if !harmlessCall {
@@ -616,17 +622,11 @@ func TestStream_slotAndLatency(t *testing.T) {
 // A call that is canceled, or past its deadline, while its stream is held ends at once and closes the body.
 func TestStream_cancel(t *testing.T) {
 	for name, row := range map[string]struct {
-		ctx func(context.Context) (context.Context, context.CancelFunc)
+		ctx func(*testing.T) context.Context
 		is  error
 	}{
-		"cancel": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(ctx)
-			time.AfterFunc(2*time.Second, cancel)
-			return ctx, cancel
-		}, context.Canceled},
-		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 2*time.Second)
-		}, resilienthttp.ErrDeadline},
+		"cancel":   {func(t *testing.T) context.Context { return canceledAfter(t.Context(), 2*time.Second) }, context.Canceled},
+		"deadline": {func(t *testing.T) context.Context { return withDeadline(t, 2*time.Second) }, resilienthttp.ErrDeadline},
 	} {
 		for kind, base := range map[string]func(*testing.T) http.RoundTripper{
 			"net/http": func(t *testing.T) http.RoundTripper {
@@ -639,10 +639,8 @@ func TestStream_cancel(t *testing.T) {
 			bubble.Run(t, name+", "+kind, func(t *testing.T) {
 				counted := &countingBase{base: base(t)}
 				tr := &resilienthttp.Transport{Base: counted, Policy: streamPolicy()}
-				ctx, cancel := row.ctx(t.Context())
-				defer cancel()
 				start := time.Now()
-				_, err := tr.RoundTrip(newRequest(t, "POST", "http://mem.test", "{}").WithContext(ctx))
+				_, err := tr.RoundTrip(newRequest(t, "POST", "http://mem.test", "{}").WithContext(row.ctx(t)))
 				require.ErrorIs(t, err, row.is)
 				require.Equal(t, 2*time.Second, time.Since(start))
 				require.Len(t, asError(t, err).Attempts, 1)
@@ -672,15 +670,22 @@ func TestStream_panics(t *testing.T) {
 	})
 }
 
-// A hedge is sent while the first stream is silent, if Hedge is set and the request may be done twice. Its event wins.
+// A hedge is sent while the first stream is silent, if Hedge is set and the request may be done twice. Its event wins, unless it
+// is a failure: that is like a 4xx, and the first request may still succeed.
 func TestStream_hedge(t *testing.T) {
 	for _, row := range []struct {
-		harmless bool
-		requests int64
-		took     time.Duration
-	}{{true, 2, 3 * time.Second}, {false, 1, time.Minute}} {
-		bubble.Run(t, fmt.Sprintf("Idempotent %v", row.harmless), func(t *testing.T) {
-			server := inTurn(streaming(wait(time.Minute), "data: first\n\n"), streaming(wait(time.Second), content))
+		name          string
+		harmless      bool
+		first, second []any
+		requests      int64
+		took          time.Duration
+	}{
+		{"sent", true, []any{wait(time.Minute), "data: first\n\n"}, []any{wait(time.Second), content}, 2, 3 * time.Second},
+		{"not sent", false, []any{wait(time.Minute), content}, []any{"data: second\n\n"}, 1, time.Minute},
+		{"failed", true, []any{wait(5 * time.Second), content}, []any{invalid}, 2, 5 * time.Second},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			server := inTurn(streaming(row.first...), streaming(row.second...))
 			policy := streamPolicy()
 			if !row.harmless {
 				policy.Idempotent = nil
@@ -691,29 +696,9 @@ func TestStream_hedge(t *testing.T) {
 			resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 			require.Equal(t, row.took, time.Since(start))
 			require.Equal(t, row.requests, server.requests.Load())
-			readAll(t, resp)
+			require.Equal(t, content, readAll(t, resp))
 		})
 	}
-}
-
-// A failure event of a hedge is like a 4xx: the first request may still succeed.
-func TestStream_hedgeFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := inTurn(streaming(wait(5*time.Second), content), streaming(invalid))
-		tr, url := streamClient(t, streamPolicy(), server)
-		tr.Hedge = &resilienthttp.Hedge{Delay: 2 * time.Second, MaxRatio: -1}
-		require.Equal(t, content, readAll(t, roundTrip(t, tr, newRequest(t, "POST", url, "{}"))))
-	})
-}
-
-// L5: a slow stream gets no second attempt, because the server has answered.
-func TestStream_noSecondAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := inTurn(streaming(wait(5*time.Minute), content))
-		tr, url := streamClient(t, streamPolicy(), server)
-		readAll(t, roundTrip(t, tr, newRequest(t, "GET", url, "")))
-		require.EqualValues(t, 1, server.requests.Load())
-	})
 }
 
 // The answer to HEAD has no events.
@@ -813,10 +798,7 @@ func TestPolicy_Idempotent_moves(t *testing.T) {
 			one := network.Serve(t, "one.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 			network.Serve(t, "two.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			policy := resilienthttp.Policy{Idempotent: func(*http.Request) bool { return may }}
-			tr := &endpoints.Transport{
-				Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
-				Transport: &resilienthttp.Transport{Base: one.Transport(), Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
-			}
+			tr := oneAndTwo(one.Transport(), policy)
 			start := time.Now()
 			resp, err := tr.RoundTrip(newRequest(t, "POST", "http://one.test/", "{}"))
 			if !may {

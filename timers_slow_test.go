@@ -123,9 +123,8 @@ func TestSlowAttempt_roomOfCopies(t *testing.T) {
 			base := newHedgeBase()
 			transport := bareTransport(base, 2)
 			call := func(after time.Duration) string {
-				base.copies, base.arrivals = []copyOf{{after: after}, {after: after}}, nil
-				ctx := withDeadline(t, 10*time.Second)
-				return story(tripped(t, transport, newCall(ctx, t, http.MethodGet, "")))
+				base.next(copyOf{after: after})
+				return story(tripped(t, transport, newCall(withDeadline(t, 10*time.Second), t, http.MethodGet, "")))
 			}
 			for range 5 {
 				require.Equal(t, "1 200", call(row.usual))
@@ -161,31 +160,26 @@ func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 		transport.Budget = tokens(1)
 		transport.Budget.Static = false
 		for range 5 {
-			base.copies, base.arrivals = []copyOf{{after: time.Hour}, {}}, nil
+			base.next(copyOf{after: time.Hour}, copyOf{})
 			require.Equal(t, "1 lost, 2 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 		}
 	})
-	bubble.Run(t, "a copy that is not sent costs nothing", func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: 31 * time.Second})
-		transport := bareTransport(base, 4)
-		transport.Budget = tokens(1)
-		req := newCall(t.Context(), t, "QUERY", "body")
-		body := req.GetBody
-		req.GetBody = func() (io.ReadCloser, error) { time.Sleep(2 * time.Second); return body() }
-		require.Equal(t, "1 200", story(tripped(t, transport, req)))
-		base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
-		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-	})
-	bubble.Run(t, "GetBody panics", func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
-		transport := bareTransport(base, 4)
-		transport.Budget = tokens(1)
-		req := newCall(t.Context(), t, "QUERY", "body")
-		req.GetBody = func() (io.ReadCloser, error) { panic("odd") }
-		require.Equal(t, "1 200", story(tripped(t, transport, req)))
-		base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
-		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the token was returned")
-	})
+	for name, beforeBody := range map[string]func(){
+		"a copy that is not sent costs nothing": func() { time.Sleep(2 * time.Second) },
+		"GetBody panics":                        func() { panic("odd") },
+	} {
+		bubble.Run(t, name, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 31 * time.Second}, copyOf{})
+			transport := bareTransport(base, 4)
+			transport.Budget = tokens(1)
+			req := newCall(t.Context(), t, "QUERY", "body")
+			body := req.GetBody
+			req.GetBody = func() (io.ReadCloser, error) { beforeBody(); return body() }
+			require.Equal(t, "1 200", story(tripped(t, transport, req)))
+			base.next(copyOf{status: 503}, copyOf{})
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the token was returned")
+		})
+	}
 }
 
 // §4.2: after RoundTrip the caller may write to the request, even if a copy that lost is in

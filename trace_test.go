@@ -286,13 +286,12 @@ func TestTrace_Rejected(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*resilienthttp.Transport)
-		before int // calls made first
 		reason error
 	}{
-		{"breaker", func(tr *resilienthttp.Transport) { tr.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1} }, 1, resilienthttp.ErrBreakerOpen},
+		{"breaker", func(tr *resilienthttp.Transport) { tr.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1} }, resilienthttp.ErrBreakerOpen},
 		{"limit", func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, MaxWait: -1}
-		}, 1, resilienthttp.ErrRateLimited},
+		}, resilienthttp.ErrRateLimited},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			transport := bareTransport(puppetStatus(500), 1)
@@ -302,9 +301,7 @@ func TestTrace_Rejected(t *testing.T) {
 			transport.Trace = m.trace("T")
 			call := transport.Trace.CallDone
 			transport.Trace.CallDone = func(c *resilienthttp.Call) { call(c); done = c }
-			for range row.before {
-				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			}
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			before := m.read()
 			_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
 			require.ErrorIs(t, err, row.reason)
@@ -328,12 +325,8 @@ func TestTrace_Rejected(t *testing.T) {
 		}, m.read())
 	})
 	for name, change := range map[string]func(*http.Request) *http.Request{
-		"canceled before": func(r *http.Request) *http.Request {
-			ctx, cancel := context.WithCancel(r.Context())
-			cancel()
-			return r.WithContext(ctx)
-		},
-		"no URL": func(r *http.Request) *http.Request { r.URL = nil; return r },
+		"canceled before": func(r *http.Request) *http.Request { return r.WithContext(gone(r.Context())) },
+		"no URL":          func(r *http.Request) *http.Request { r.URL = nil; return r },
 		"bad key": func(r *http.Request) *http.Request {
 			return r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), "\n"))
 		},
@@ -362,10 +355,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 			called[what] = true
 			inside++
 			defer func() { inside-- }()
-			resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			if err == nil {
-				require.NoError(t, resp.Body.Close(), what)
-			}
+			_ = discard(transport, newCall(t.Context(), t, http.MethodGet, ""))
 			transport.Breaker.State("api.test", resilienthttp.PriorityDefault)
 			transport.State()
 			transport.CloseIdleConnections()
@@ -403,10 +393,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 			"Scope", "NewKey", "Classify", "Backoff", "OnChange", "AttemptStart", "AttemptDone", "RetryWait", "Queued", "Refused", "CallDone", "BreakerChange",
 		}
 		for calls := 0; calls < 300 && len(called) < len(hooks); calls++ {
-			resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodPost, "body"))
-			if err == nil {
-				require.NoError(t, resp.Body.Close())
-			}
+			_ = discard(transport, newCall(t.Context(), t, http.MethodPost, "body"))
 			time.Sleep(200 * time.Millisecond)
 		}
 		for _, what := range hooks {
@@ -438,22 +425,11 @@ func TestAttempts(t *testing.T) {
 		client := &http.Client{Transport: bareTransport(onceThen(503), 3), Timeout: time.Minute}
 		resp := do(t, client, newCall(t.Context(), t, http.MethodGet, ""))
 		require.Equal(t, []int{1, 2}, numbers(resp))
-		_, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		readAll(t, resp)
 		require.Equal(t, []int{1, 2}, numbers(resp))
 	})
 	t.Run("a redirect's last hop", func(t *testing.T) {
-		n := 0
-		client := &http.Client{Transport: bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			switch n++; n {
-			case 1:
-				return response(req, 302, "body", "Location", "/there"), nil
-			case 2:
-				return response(req, 503, "body"), nil
-			}
-			return response(req, 200, "body"), nil
-		}), 3)}
+		client := &http.Client{Transport: bareTransport(script(status(302, "Location", "/there"), status(503), status(200)), 3)}
 		resp := do(t, client, newCall(t.Context(), t, http.MethodGet, ""))
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, []int{1, 2}, numbers(resp))
@@ -478,42 +454,38 @@ func logged(t *testing.T, calls func(*resilienthttp.Trace)) (records []map[strin
 	return records, out.String()
 }
 
+// record is a record of a call to api.test, without its time: the event is the message with underscores.
+func record(level, msg, method string, more map[string]any) map[string]any {
+	more["level"], more["msg"], more["event"] = level, msg, strings.ReplaceAll(msg, " ", "_")
+	more["http.request.method"], more["server.address"], more["scope"] = method, "api.test", "api.test"
+	return more
+}
+
 // The exact keys and levels of the records.
 func TestLogTrace(t *testing.T) {
+	type keys = map[string]any
 	ms := func(n float64) float64 { return n * 1e6 }
 	bubble.Run(t, "a retry", func(t *testing.T) {
-		n := 0
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(5 * time.Millisecond)
-			if n++; n == 1 {
-				return nil, io.ErrUnexpectedEOF
-			}
-			return response(req, 201, "body"), nil
-		}), 3)
-		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 100 * time.Millisecond }
+		transport := bareTransport(script(after(5*time.Millisecond, failing(io.ErrUnexpectedEOF)), after(5*time.Millisecond, status(201))), 3)
+		transport.Policy.Backoff = resilienthttp.Constant(100 * time.Millisecond)
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
 			transport.Trace = trace
 			tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "invoice-1"), t, http.MethodPost, "body"))
 		})
 		const hash = "sha256:ed8d97c08bf3" // printf invoice-1 | sha256sum
 		require.Equal(t, []map[string]any{
-			{
-				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "POST", "server.address": "api.test",
-				"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
-			},
-			{
-				"level": "INFO", "msg": "retry scheduled", "event": "retry_scheduled", "http.request.method": "POST", "server.address": "api.test",
-				"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
-			},
-			{
-				"level": "DEBUG", "msg": "attempt done", "event": "attempt_done", "http.request.method": "POST", "server.address": "api.test",
-				"scope": "api.test", "attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
-			},
-			{
-				"level": "DEBUG", "msg": "call done", "event": "call_done", "http.request.method": "POST", "server.address": "api.test",
-				"scope": "api.test", "attempts": 2.0, "http.response.status_code": 201.0, "duration": ms(110),
-				"queue_wait": 0.0, "in_flight": ms(10), "retry_wait": ms(100),
-			},
+			record("WARN", "attempt failed", "POST", keys{
+				"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
+			}),
+			record("INFO", "retry scheduled", "POST", keys{
+				"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
+			}),
+			record("DEBUG", "attempt done", "POST", keys{
+				"attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
+			}),
+			record("DEBUG", "call done", "POST", keys{
+				"attempts": 2.0, "http.response.status_code": 201.0, "duration": ms(110), "queue_wait": 0.0, "in_flight": ms(10), "retry_wait": ms(100),
+			}),
 		}, records)
 	})
 	bubble.Run(t, "a failure, the breaker, and a rejection", func(t *testing.T) {
@@ -525,30 +497,25 @@ func TestLogTrace(t *testing.T) {
 			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
 		})
 		require.Len(t, records, 4)
-		require.Equal(t, map[string]any{
+		require.Equal(t, keys{
 			"level": "WARN", "msg": "breaker changed", "event": "breaker_changed", "scope": "api.test",
 			"openings": 1.0, "from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z", "attempts": 1.0, "failures": 1.0,
 		}, records[0])
-		require.Equal(t, map[string]any{
-			"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
-			"scope": "api.test", "attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
-		}, records[1])
-		require.Equal(t, map[string]any{
-			"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
-			"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
+		require.Equal(t, record("WARN", "attempt failed", "GET", keys{
+			"attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
+		}), records[1])
+		require.Equal(t, record("ERROR", "call failed", "GET", keys{
+			"attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
 			"transcript": records[2]["transcript"], "not_before": records[2]["not_before"],
-		}, records[2])
+		}), records[2])
 		require.Contains(t, records[2]["transcript"], "GET to api.test: 500, 1 attempt, 0s, began 2000-01-01 00:00:00.000\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no retries left, next call in ")
 		require.Contains(t, records[3]["error"], "circuit breaker is open")
-		require.Contains(t, records[3], "not_before")
 		require.Contains(t, records[3]["transcript"], "next call in ")
-		delete(records[3], "transcript")
-		delete(records[3], "error")
-		delete(records[3], "not_before")
-		require.Equal(t, map[string]any{
-			"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
-			"scope": "api.test", "attempts": 0.0, "duration": 0.0, "error.type": "breaker_open",
-		}, records[3])
+		require.NotEmpty(t, records[3]["not_before"])
+		require.Equal(t, record("ERROR", "call failed", "GET", keys{
+			"attempts": 0.0, "duration": 0.0, "error.type": "breaker_open",
+			"transcript": records[3]["transcript"], "error": records[3]["error"], "not_before": records[3]["not_before"],
+		}), records[3])
 	})
 	t.Run("a permanent error is logged at debug", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
@@ -568,10 +535,7 @@ func TestLogTrace(t *testing.T) {
 			}
 		})
 		require.Len(t, records, 5)
-		require.Equal(t, map[string]any{
-			"level": "INFO", "msg": "attempt queued", "event": "attempt_queued", "http.request.method": "GET", "server.address": "api.test",
-			"scope": "api.test", "attempt": 1.0, "estimated_wait": ms(10_000),
-		}, records[2])
+		require.Equal(t, record("INFO", "attempt queued", "GET", keys{"attempt": 1.0, "estimated_wait": ms(10_000)}), records[2])
 		require.InDelta(t, ms(10_000), records[4]["queue_wait"], ms(1))
 		require.InDelta(t, ms(10_000), records[4]["duration"], ms(1))
 		require.Equal(t, "INFO", records[4]["level"])
@@ -835,12 +799,7 @@ func TestLogTrace_slow(t *testing.T) {
 					if at := time.Since(start); at > 5*time.Minute && at < 8*time.Minute {
 						took = row.then
 					}
-					select {
-					case <-time.After(took):
-						return response(req, 200, "body"), nil
-					case <-req.Context().Done():
-						return nil, req.Context().Err()
-					}
+					return after(took, status(200))(req)
 				}), 1)
 				transport.Trace, transport.RateLimit = trace, &resilienthttp.RateLimit{}
 				ctx, cancel := context.WithCancel(t.Context())
@@ -938,9 +897,7 @@ func TestTimings_addUp(t *testing.T) {
 			for range max(row.calls, 1) {
 				ctx := withDeadline(t, row.ctx)
 				if row.cancel > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithCancel(ctx)
-					time.AfterFunc(row.cancel, cancel)
+					ctx = canceledAfter(ctx, row.cancel)
 				}
 				_ = discard(tr, get(t).WithContext(ctx))
 			}
@@ -1032,30 +989,28 @@ func TestTimings_addUpForRandomServers(t *testing.T) {
 // A Base can find out the number of its attempt.
 func TestAttemptFromContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
 		var recorded minutes
-		steps := script(status(503), hanging, status(200))
-		base := roundTripper(func(r *http.Request) (*http.Response, error) {
-			type key struct{}
-			number, hedge := resilienthttp.AttemptNumber(context.WithValue(r.Context(), key{}, "a signer's"))
-			recorded.addf("%d %v", number, hedge)
-			return steps.RoundTrip(r)
-		})
-		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
-		outer := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			number, hedge := resilienthttp.AttemptNumber(r.Context())
-			recorded.addf("outer %d %v", number, hedge)
+		noting := func(name string, next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				number, hedge := resilienthttp.AttemptNumber(context.WithValue(r.Context(), key{}, "a signer's"))
+				recorded.addf("%s %d %v", name, number, hedge)
+				return next.RoundTrip(r)
+			})
+		}
+		tr := &resilienthttp.Transport{Base: noting("inner", script(status(503), hanging, status(200))), Hedge: &resilienthttp.Hedge{Delay: time.Second}}
+		outer := &resilienthttp.Transport{Base: noting("outer", roundTripper(func(r *http.Request) (*http.Response, error) {
 			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
-		})}
+		}))}
 		resp := roundTrip(t, outer, get(t))
-		number, hedge := resilienthttp.AttemptNumber(resp.Request.Context())
 		readAll(t, resp)
-		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, recorded.read())
-		require.Zero(t, number, "a response is of a call")
-		require.False(t, hedge)
+		require.Equal(t, []string{"outer 1 false", "inner 1 false", "inner 2 false", "inner 2 true"}, recorded.read())
+		for _, ctx := range []context.Context{resp.Request.Context(), context.Background()} { // a response is of a call
+			number, hedge := resilienthttp.AttemptNumber(ctx)
+			require.Zero(t, number)
+			require.False(t, hedge)
+		}
 	})
-	number, hedge := resilienthttp.AttemptNumber(context.Background())
-	require.Zero(t, number)
-	require.False(t, hedge)
 }
 
 // §4.11: NotBefore of responses and of errors, which must not be printed as an earlier time.
