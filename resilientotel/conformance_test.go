@@ -5,21 +5,23 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // testConformance tests an http.RoundTripper that wraps another one: the requirements of http.RoundTripper's documentation,
 // and the expectations of http.Client, httputil.ReverseProxy and other callers (§4.1 to §4.6 of docs/maintainers/invariants.md).
 // wrap returns the RoundTripper under test around a base. Each test calls it in its own testing/synctest bubble.
-func testConformance(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func testConformance(t *testing.T, wrap wrapping) {
 	t.Helper()
-	for name, test := range map[string]func(*testing.T, func(http.RoundTripper) http.RoundTripper){
+	for name, test := range map[string]func(*testing.T, wrapping){
 		"responses are returned":           responsesReturned,
 		"an error, and the body is closed": failed,
 		"an upgraded connection":           upgraded,
@@ -27,11 +29,12 @@ func testConformance(t *testing.T, wrap func(http.RoundTripper) http.RoundTrippe
 		"idle connections are closed":      idleClosed,
 		"many requests at once":            manyAtOnce,
 		"cancellation ends the call":       canceled,
-		"Response.Request can be sent":     sentAgain,
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, wrap) }) })
 	}
 }
+
+type wrapping func(base http.RoundTripper) http.RoundTripper
 
 // base is a RoundTripper that conforms, and counts its responses.
 type base struct {
@@ -108,95 +111,79 @@ func (b *body) Close() error {
 	return nil
 }
 
-// request returns a request with a body that cannot be replayed, or one without a body.
-func request(t *testing.T, ctx context.Context, content string) (*http.Request, *body) {
+// request returns a request with a body that cannot be replayed.
+func request(t *testing.T, ctx context.Context) (*http.Request, *body) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test/things?a=b", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &body{Reader: strings.NewReader(content)}
-	if content != "" {
-		req.Method, req.Body, req.ContentLength = http.MethodPost, b, int64(len(content))
-	}
+	b := &body{Reader: strings.NewReader("content")}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/things?a=b", b)
+	require.NoError(t, err)
+	req.ContentLength = int64(len("content"))
 	return req, b
-}
-
-func roundTrip(t *testing.T, rt http.RoundTripper, req *http.Request) *http.Response {
-	t.Helper()
-	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
 }
 
 // finish reads and closes the body, which must have the text.
 func finish(t *testing.T, resp *http.Response, want string) {
 	t.Helper()
-	if text, err := io.ReadAll(resp.Body); err != nil || string(text) != want {
-		t.Errorf("read %q and %v, want %q", text, err, want)
-	}
-	if err := resp.Body.Close(); err != nil {
-		t.Errorf("closing the body: %v", err)
-	}
+	text, err := io.ReadAll(resp.Body)
+	assert.NoError(t, err)
+	assert.Equal(t, want, string(text))
+	assert.NoError(t, resp.Body.Close())
 }
 
 // responsesReturned sends a request that must arrive and stay as it is. The caller gets each
 // response, redirects too, and may read its body later.
-func responsesReturned(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func responsesReturned(t *testing.T, wrap wrapping) {
 	for i, status := range []int{100, 200, 204, 301, 302, 303, 304, 307, 308, 400, 401, 404, 409, 418, 429, 500, 501, 503, 599} {
 		// http.Client reports a Location that is no URL, so a RoundTripper returns it.
 		location := []string{"http://other.test/", "/relative", "http://[::1%zz/"}[i%3]
 		b := answering(status, location)
-		req, content := request(t, context.Background(), "content")
+		req, content := request(t, t.Context())
 		req.Header.Set("X-Mine", "value")
 		req.RequestURI = "/things" // http.Client rejects it
 		if i%2 == 1 {
 			req.ContentLength = -1
 		}
 		url, before := req.URL, req.Clone(req.Context())
-		resp := roundTrip(t, wrap(b), req)
-		if resp.StatusCode != status || resp.Header.Get("Location") != location {
-			t.Errorf("status %d to %s: got %d to %s", status, location, resp.StatusCode, resp.Header.Get("Location"))
-		}
-		if req.URL != url || !reflect.DeepEqual(req, before) {
-			t.Errorf("the request was modified:\n%+v\n%+v", before, req)
-		}
-		if b.text != "content" || b.sent.ContentLength != req.ContentLength || b.sent.Header.Get("X-Mine") != "value" || b.sent.RequestURI != "" {
-			t.Errorf("sent %q, %+v", b.text, b.sent)
-		}
+		resp, err := wrap(b).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, status, resp.StatusCode)
+		assert.Equal(t, location, resp.Header.Get("Location"), status)
+		assert.Same(t, url, req.URL, "the request was modified")
+		assert.Equal(t, before, req, "the request was modified")
+		assert.Equal(t, "content", b.text)
+		assert.Equal(t, req.ContentLength, b.sent.ContentLength)
+		assert.Equal(t, "value", b.sent.Header.Get("X-Mine"))
+		assert.Empty(t, b.sent.RequestURI)
 		<-time.After(time.Hour) // longer than the timeouts of an attempt: the caller may read slowly
 		finish(t, resp, "answer")
-		if opened, closed, of := b.opened.Load(), b.closed.Load(), content.closed.Load(); opened != 1 || closed != 1 || of != 1 {
-			t.Errorf("status %d: %d responses, %d closed, the request's body was closed %d times, want 1", status, opened, closed, of)
-		}
+		counts := []int64{b.opened.Load(), b.closed.Load(), content.closed.Load()}
+		assert.Equal(t, []int64{1, 1, 1}, counts, "status %d: responses, those that were closed, and closed bodies of requests", status)
 	}
 }
 
-func failed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func failed(t *testing.T, wrap wrapping) {
 	broken := errors.New("connection broke")
-	gone, cancel := context.WithCancel(context.Background())
+	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, row := range map[string]struct {
 		ctx    context.Context //nolint:containedctx // a row's input
 		change func(*http.Request)
 		want   error // nil: any
 	}{
-		"failed":          {context.Background(), func(*http.Request) {}, broken},
+		"failed":          {t.Context(), func(*http.Request) {}, broken},
 		"canceled before": {gone, func(*http.Request) {}, context.Canceled},
-		"no URL":          {context.Background(), func(r *http.Request) { r.URL = nil }, nil},
+		"no URL":          {t.Context(), func(r *http.Request) { r.URL = nil }, nil},
 	} {
-		req, content := request(t, row.ctx, "content")
+		req, content := request(t, row.ctx)
 		row.change(req)
 		b := &base{answer: func(*http.Request) (*http.Response, error) { return nil, broken }}
 		resp, err := wrap(b).RoundTrip(req)
-		if resp != nil || err == nil || row.want != nil && !errors.Is(err, row.want) {
-			t.Errorf("%s: got %v and %v, want %v", name, resp, err, row.want)
+		assert.Nil(t, resp, name)
+		assert.Error(t, err, name)
+		if row.want != nil {
+			assert.ErrorIs(t, err, row.want, name)
 		}
-		if n := content.closed.Load(); n != 1 {
-			t.Errorf("%s: the body was closed %d times, want 1", name, n)
-		}
+		assert.EqualValues(t, 1, content.closed.Load(), name)
 	}
 }
 
@@ -208,43 +195,34 @@ type pipe struct {
 
 func (p *pipe) Write(b []byte) (int, error) { return p.written.Write(b) }
 
-func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func upgraded(t *testing.T, wrap wrapping) {
 	conn := &pipe{ReadCloser: io.NopCloser(strings.NewReader("from the server"))}
-	req, _ := request(t, context.Background(), "")
-	resp := roundTrip(t, wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+	resp, err := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{"Upgrade": {"x"}}, Body: conn, Request: r}, nil
-	})), req)
-	writer, ok := resp.Body.(io.Writer)
-	if !ok {
-		t.Fatalf("a %T is not an io.Writer", resp.Body)
-	}
-	if _, err := writer.Write([]byte("to the server")); err != nil || conn.written.String() != "to the server" {
-		t.Errorf("wrote %q: %v", conn.written.String(), err)
-	}
+	})).RoundTrip(get(t, t.Context(), url))
+	require.NoError(t, err)
+	require.Implements(t, (*io.Writer)(nil), resp.Body)
+	require.NoError(t, errOf(io.WriteString(resp.Body.(io.Writer), "to the server")))
+	assert.Equal(t, "to the server", conn.written.String())
 	finish(t, resp, "from the server")
 }
 
-func responsesClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func responsesClosed(t *testing.T, wrap wrapping) {
 	for _, status := range []int{200, 429, 500, 503} {
 		b := answering(status, "")
-		req, _ := request(t, context.Background(), "")
-		_ = roundTrip(t, wrap(b), req).Body.Close() // unread, so nothing but Close ends it
+		require.NoError(t, called(t, wrap(b), get(t, t.Context(), url))) // unread, so nothing but Close ends it
 		synctest.Wait()
-		if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed {
-			t.Errorf("status %d: %d response bodies, %d closed", status, opened, closed)
-		}
+		assert.Equal(t, b.opened.Load(), b.closed.Load(), status)
 	}
 }
 
-func idleClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func idleClosed(t *testing.T, wrap wrapping) {
 	b := answering(http.StatusOK, "")
 	(&http.Client{Transport: wrap(b)}).CloseIdleConnections()
-	if n := b.idle.Load(); n != 1 {
-		t.Errorf("CloseIdleConnections reached the base %d times, want 1", n)
-	}
+	assert.EqualValues(t, 1, b.idle.Load())
 }
 
-func manyAtOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func manyAtOnce(t *testing.T, wrap wrapping) {
 	b := answering(http.StatusOK, "")
 	rt := wrap(b)
 	var requests, contents atomic.Int64
@@ -252,7 +230,7 @@ func manyAtOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	for range 16 {
 		wg.Go(func() {
 			for range 20 {
-				req, content := request(t, context.Background(), "content")
+				req, content := request(t, t.Context())
 				if resp, err := rt.RoundTrip(req); err == nil {
 					finish(t, resp, "answer")
 					requests.Add(1)
@@ -263,34 +241,21 @@ func manyAtOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 	wg.Wait()
 	// One response for each request: nothing was sent twice, and none was dropped.
-	for _, n := range []int64{requests.Load(), contents.Load(), b.opened.Load(), b.closed.Load()} {
-		if n != 320 {
-			t.Errorf("%d responses, %d bodies of requests closed, %d response bodies, %d closed, want 320 of each",
-				requests.Load(), contents.Load(), b.opened.Load(), b.closed.Load())
-		}
-	}
+	assert.Equal(t, []int64{320, 320, 320, 320}, []int64{requests.Load(), contents.Load(), b.opened.Load(), b.closed.Load()},
+		"responses, closed bodies of requests, response bodies, and those that were closed")
 }
 
-func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func canceled(t *testing.T, wrap wrapping) {
 	rt := wrap(&base{answer: func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}})
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(time.Second, cancel)
-	req, _ := request(t, ctx, "content")
+	req, _ := request(t, ctx)
 	start := time.Now()
 	resp, err := rt.RoundTrip(req)
-	if resp != nil || !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
-		t.Errorf("got %v and %v after %s", resp, err, time.Since(start))
-	}
-}
-
-func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
-	rt := wrap(answering(http.StatusOK, ""))
-	req, _ := request(t, context.Background(), "")
-	resp := roundTrip(t, rt, req)
-	finish(t, resp, "answer")
-	resp = roundTrip(t, rt, resp.Request)
-	finish(t, resp, "answer")
+	assert.Nil(t, resp)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, time.Second, time.Since(start))
 }
