@@ -91,6 +91,16 @@ func (k *kit) testTransitions() {
 			e.Interrupted = true
 			return e
 		},
+		"D2: finish by another worker": func(r *driver.Record) driver.Event {
+			e := success(r)
+			e.Worker += "'s successor"
+			return e
+		},
+		"D2: finish of an earlier generation": func(r *driver.Record) driver.Event {
+			e := success(r)
+			e.Generation--
+			return e
+		},
 		"cancel": func(r *driver.Record) driver.Event { return event(driver.EventCancel, r.ID) },
 		"erase":  func(r *driver.Record) driver.Event { return event(driver.EventErase, r.ID) },
 	}
@@ -141,31 +151,6 @@ func (unsentError) Error() string { return "not sent" }
 
 // NotSent is what Outcome.Unsent calls.
 func (unsentError) NotSent() bool { return true }
-
-// testFenced (D2) has workers write after the end of their lease.
-func (k *kit) testFenced() {
-	mustFence := func(name string, r driver.Record) {
-		result := k.apply(success(&r))
-		assert.ErrorIs(k, result.Err, driver.ErrFenced, name)
-		assert.Equal(k, driver.StepKeep, result.Step, name)
-	}
-	r := k.reach(driver.StateSending, false)
-	other := r
-	other.Worker = "other"
-	mustFence("another worker", other)
-	other = r
-	other.Generation--
-	mustFence("an earlier generation", other)
-	k.must(success(&r))
-	mustFence("the same twice", r)
-
-	r = k.reach(driver.StateSending, false)
-	k.leave(worker)
-	mustFence("a worker that was reaped", r)
-	next := k.claimOne(*k.look(r.ID))
-	mustFence("a worker that was overtaken", r)
-	k.must(success(&next))
-}
 
 // leave makes the intents that a worker holds unknown.
 func (k *kit) leave(name string) (all []driver.Change) {

@@ -62,7 +62,6 @@ func (s Suite) Run(t *testing.T) {
 		{"Invalid", (*kit).testInvalid},
 		{"Canceled", (*kit).testCanceled},
 		{"Transitions", (*kit).testTransitions},
-		{"Fenced", (*kit).testFenced},
 		{"Claim", (*kit).testClaim},
 		{"Fairness", (*kit).testFairness},
 		{"Due", (*kit).testDue},
