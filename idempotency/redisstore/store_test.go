@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/redisstore"
@@ -269,48 +268,6 @@ func TestStore_roundTrips(t *testing.T) {
 	assert.EqualValues(t, 2, sent(func() { requireReplay(t, s, "k", "x") }), "Reserve and Load of a finished key")
 }
 
-// Scripts are flushed all the time, and each key is executed once.
-func TestExecutor_scriptsFlushed(t *testing.T) {
-	t.Parallel()
-	server := redistest.StartTB(t)
-	flushing, stop := context.WithCancel(t.Context())
-	flushed := make(chan struct{})
-	go func() {
-		defer close(flushed)
-		for c := connect(t, server); flushing.Err() == nil; {
-			assert.NoError(t, c.ScriptFlush(t.Context()).Err())
-		}
-	}()
-	executeTogether(t, server, 20)
-	stop()
-	<-flushed
-}
-
-// executeTogether executes operations from 16 goroutines with four clients: each once.
-func executeTogether(t *testing.T, server *redistest.Server, operations int) {
-	t.Helper()
-	stores := make([]*redisstore.Store, 4)
-	for i := range stores {
-		stores[i] = redisstore.New(connect(t, server), nil)
-	}
-	for n := range operations {
-		var executed atomic.Int64
-		together(16, func(i int) {
-			for {
-				result, err := idempotency.DoJSON(t.Context(), stores[i%4], "tenant", "op", strconv.Itoa(n), "v1:a",
-					func(context.Context) (int64, error) { return executed.Add(1), nil })
-				if errors.Is(err, idempotency.ErrInProgress) {
-					continue
-				}
-				assert.NoError(t, err)
-				assert.EqualValues(t, 1, result)
-				return
-			}
-		})
-		require.EqualValues(t, 1, executed.Load())
-	}
-}
-
 // A client that gets no reply sends the command again: the result is that of the first.
 func TestStore_commandRepeated(t *testing.T) {
 	c := connect(t, redistest.StartTB(t))
@@ -526,14 +483,6 @@ func TestStore_serverKilled(t *testing.T) {
 		}
 		t.Logf("%d claims and %d results survived", len(held), len(done))
 	}
-}
-
-func together(n int, f func(i int)) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { f(i) })
-	}
-	all.Wait()
 }
 
 // errOf is the error of a call. The value does not matter.
