@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -107,12 +106,6 @@ func TestRollbackAndRecord(t *testing.T) {
 		for name, do := range map[string]func(tx any) error{
 			"after a failed statement": func(tx any) error { _ = execute(tx, `SELECT 1/0`); return nil },
 			"":                         func(any) error { return nil },
-			"the work has rolled back": func(tx any) error {
-				if tx, ok := tx.(*sql.Tx); ok {
-					return tx.Rollback()
-				}
-				return nil
-			},
 		} {
 			for range 2 {
 				claim := newClaim(name + driver.NewOwner())
@@ -293,14 +286,6 @@ func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 	}
 }
 
-// anyTx returns the transaction of either kind of store.
-func anyTx(ctx context.Context) (any, error) {
-	if tx, err := idempotency.Tx[pgx.Tx](ctx); err == nil {
-		return tx, nil
-	}
-	return idempotency.Tx[*sql.Tx](ctx)
-}
-
 func execute(tx any, statement string) (err error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
@@ -384,8 +369,8 @@ func rollBackLate(t *testing.T, store *pgstore.Store, key string) error {
 	return tx.Rollback(ctx)
 }
 
-// TestStore_poolOfOne has transactional work use the only connection. Claims wait for it
-// for a limited time. Writes of leases use the reserved connection.
+// TestStore_poolOfOne has transactional work use the only connection. Writes of leases use the
+// reserved connection. TestClaim_poolInUse has the claims, which are rejected.
 func TestStore_poolOfOne(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
@@ -398,16 +383,6 @@ func TestStore_poolOfOne(t *testing.T) {
 			died.Lease = time.Microsecond
 			acquire(t, store, died)
 			_, tx := begin(t, store, "key")
-			for name, call := range map[string]func(ctx context.Context) error{
-				"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, newClaim("other")); return err },
-				"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, newClaim("other"), 0); return err },
-			} {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				err := call(ctx)
-				assert.ErrorIs(t, err, driver.ErrStoreBusy, name)
-				assert.ErrorContains(t, err, "no connection of the pool was free within", name)
-				cancel()
-			}
 			atOnce(20, func(int) { assert.NoError(t, store.Renew(context.Background(), lease, time.Hour)) })
 			require.NoError(t, store.Complete(t.Context(), done, completed))
 			require.NoError(t, store.Release(t.Context(), undone))
