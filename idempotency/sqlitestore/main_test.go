@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
 // childRole is the environment variable with the role of a child process.
@@ -33,24 +32,7 @@ func TestMain(m *testing.M) {
 
 // children are the roles of other processes that use the database at path. They print
 // a line for each event that the parent waits for.
-var children = map[string]func(ctx context.Context, path string) error{
-	// hang keeps a transaction open in which it has written.
-	"hang": func(ctx context.Context, path string) error {
-		store, err := sqlitestore.Open(ctx, path)
-		if err != nil {
-			return err
-		}
-		_, tx, err := store.Begin(ctx, claimOf("hanging"), 0)
-		if err != nil {
-			return err
-		}
-		if err := write(ctx, tx.Value(), "hanging"); err != nil {
-			return err
-		}
-		fmt.Println("open")
-		select {}
-	},
-}
+var children = map[string]func(ctx context.Context, path string) error{}
 
 // child is another process.
 type child struct {
@@ -73,13 +55,6 @@ func (c *child) line(t *testing.T) string {
 	t.Helper()
 	require.True(t, c.lines.Scan(), "the child has ended")
 	return c.lines.Text()
-}
-
-// kill sends SIGKILL.
-func (c *child) kill(t *testing.T) {
-	t.Helper()
-	require.NoError(t, c.Process.Kill())
-	_ = c.Wait()
 }
 
 func decisionOf(t *testing.T, store driver.Store, claim driver.Claim) string {

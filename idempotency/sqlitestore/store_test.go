@@ -163,37 +163,6 @@ func TestSweep_amongTransactions(t *testing.T) {
 	}
 }
 
-// TestCrash_openTransaction: a process dies with an open transaction. Nothing of it
-// is stored, and a claim that waited for the lock acquires the operation.
-func TestCrash_openTransaction(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "test.db")
-	ledger(t, open(t, path).DB())
-	c := startChild(t, "hang", path)
-	require.Equal(t, "open", c.line(t))
-
-	survivor := open(t, path)
-	answer := make(chan driver.Reservation)
-	go func() {
-		reservation, tx, err := survivor.Begin(t.Context(), claimOf("hanging"), 0)
-		if assert.NoError(t, err) {
-			assert.NoError(t, tx.Rollback(t.Context()))
-		}
-		answer <- reservation
-	}()
-	select {
-	case <-answer:
-		t.Fatal("two executions of the operation")
-	case <-time.After(50 * time.Millisecond):
-	}
-	c.kill(t)
-	reservation := <-answer
-	assert.Equal(t, "acquired", reservation.Decision.String())
-	assert.EqualValues(t, 1, reservation.Record.Generation)
-	n, err := count(t.Context(), survivor.DB(), "hanging")
-	require.NoError(t, err)
-	assert.Zero(t, n)
-}
-
 // TestStore_movedFile: a store does not write to a file that was moved.
 func TestStore_movedFile(t *testing.T) {
 	if runtime.GOOS == "windows" {

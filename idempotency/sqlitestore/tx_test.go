@@ -6,124 +6,83 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// eachInTx is a Store that runs each operation Within a transaction of its own, one
-// at a time. It tries to take the lock continuously, because SQLite's own wait sleeps
-// up to 100 ms, while other writers take the lock. After 20 operations it pauses, so
-// that another store can take the lock.
-type eachInTx struct {
-	*sqlitestore.Store
-	mu   *sync.Mutex
-	done *int // guarded by mu
-}
+// TestTx_operations: a caller's transaction sees what it has written. Others see it after the commit, and not after a rollback.
+func TestTx_operations(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		t.Run(fmt.Sprint("committed ", commit), func(t *testing.T) {
+			store := newStore(t)
+			dead, expired := claimOf("dead"), claimOf("expired")
+			dead.Lease, expired.Lease = time.Millisecond, time.Millisecond
+			expired.TTL, expired.Takeover = time.Millisecond, driver.Reexecute
+			acquire(t, store, dead)
+			acquire(t, store, expired)
+			time.Sleep(5 * time.Millisecond)
 
-func (s eachInTx) do(ctx context.Context, operation func(w *sqlitestore.Tx) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if *s.done++; *s.done%20 == 0 {
-		_ = sleep.Context(ctx, 5*time.Millisecond)
-	}
-	tx, err := s.DB().BeginTx(ctx, nil)
-	var e *sqlite.Error
-	for errors.As(err, &e) && e.Code() == sqlite3.SQLITE_BUSY {
-		tx, err = s.DB().BeginTx(ctx, nil)
-	}
-	if err != nil {
-		return err
-	}
-	if err := operation(s.WithTx(tx)); err != nil {
-		_ = tx.Rollback()
-		return err
-	}
-	return tx.Commit()
-}
-
-func (s eachInTx) Reserve(ctx context.Context, c driver.Claim) (r driver.Reservation, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Tx) error { r, err = w.Reserve(ctx, c); return err })
-	return r, err
-}
-
-func (s eachInTx) Renew(ctx context.Context, l driver.Lease, d time.Duration) error {
-	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Renew(ctx, l, d) })
-}
-
-func (s eachInTx) Complete(ctx context.Context, l driver.Lease, o driver.Outcome) error {
-	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Complete(ctx, l, o) })
-}
-
-func (s eachInTx) Release(ctx context.Context, l driver.Lease) error {
-	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Release(ctx, l) })
-}
-
-func (s eachInTx) Load(ctx context.Context, id driver.ID) (r driver.Record, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Tx) error { r, err = w.Load(ctx, id); return err })
-	return r, err
-}
-
-func (s eachInTx) Reap(ctx context.Context, n int) (all []driver.Record, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Tx) error { all, err = w.Reap(ctx, n); return err })
-	return all, err
-}
-
-// Unknown reads all records at once: the reconciler writes in another transaction.
-func (s eachInTx) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
-		var all []driver.Record
-		err := s.do(ctx, func(w *sqlitestore.Tx) error {
-			for record, err := range w.Unknown(ctx, scope) {
-				if err != nil {
-					return err
-				}
-				all = append(all, record)
+			outer, within := inbox(t, store)
+			require.ErrorIs(t, errOf(within.Reserve(t.Context(), driver.Claim{})), driver.ErrInvalid)
+			renewed, doubt := acquire(t, within, claimOf("renewed")), acquire(t, within, claimOf("doubt"))
+			require.NoError(t, within.Renew(t.Context(), renewed, 3*time.Hour))
+			require.NoError(t, within.Complete(t.Context(), doubt, driver.Outcome{Status: driver.Unknown}))
+			done, released := acquire(t, within, claimOf("done")), acquire(t, within, claimOf("released"))
+			require.NoError(t, within.Complete(t.Context(), done, completed))
+			require.NoError(t, within.Release(t.Context(), released))
+			for _, lost := range []driver.Lease{doubt, done, released} {
+				require.ErrorIs(t, within.Renew(t.Context(), lost, time.Hour), driver.ErrLeaseLost)
 			}
-			return nil
+			for _, limit := range []int{-1, 0, 10} {
+				reaped, err := within.Reap(t.Context(), limit)
+				require.NoError(t, err)
+				assert.Len(t, reaped, min(max(limit, 0), 1))
+				swept, err := within.Sweep(t.Context(), limit)
+				require.NoError(t, err)
+				assert.Equal(t, min(max(limit, 0), 1), swept)
+			}
+
+			want := map[string]driver.Status{
+				"dead": driver.Unknown, "doubt": driver.Unknown, "renewed": driver.InProgress, "done": driver.Completed, "released": driver.FailedRetryable,
+			}
+			assert.Equal(t, want, statuses(t, within))
+			var unknown []string
+			for record, err := range within.Unknown(t.Context(), "tenant") {
+				require.NoError(t, err)
+				unknown = append(unknown, record.Key)
+			}
+			assert.Equal(t, []string{"dead", "doubt"}, unknown)
+			if commit {
+				require.NoError(t, outer.Commit())
+			} else {
+				require.NoError(t, outer.Rollback())
+				want = map[string]driver.Status{"dead": driver.InProgress}
+			}
+			assert.Equal(t, want, statuses(t, store))
 		})
-		for _, record := range all {
-			if !yield(record, nil) {
-				return
-			}
-		}
-		if err != nil {
-			yield(driver.Record{}, err)
-		}
 	}
 }
 
-func (s eachInTx) Sweep(ctx context.Context, limit int) (n int, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Tx) error { n, err = w.Sweep(ctx, limit); return err })
-	return n, err
-}
-
-// storeOnly hides Begin.
-type storeOnly struct{ driver.Store }
-
-func TestTxIsAStore(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "test.db")
-	store, err := sqlitestore.New(t.Context(), openWork(t, path, "_txlock=immediate&_pragma=busy_timeout(1)&_pragma=synchronous(FULL)"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	storetest.Suite{
-		Open:  func(*testing.T) driver.Store { return storeOnly{eachInTx{store, new(sync.Mutex), new(int)}} },
-		Again: func(t *testing.T) driver.Store { return storeOnly{open(t, path)} },
-	}.Run(t)
+// statuses are those of the records of TestTx_operations, by key.
+func statuses(t *testing.T, store driver.Store) map[string]driver.Status {
+	t.Helper()
+	found := make(map[string]driver.Status)
+	for _, key := range []string{"dead", "expired", "doubt", "renewed", "done", "released"} {
+		record, err := store.Load(t.Context(), claimOf(key).ID)
+		if !errors.Is(err, driver.ErrNotFound) {
+			require.NoError(t, err)
+			found[key] = record.Status
+		}
+	}
+	return found
 }
 
 // TestTx_deferredTransaction: Reserve takes the write lock before it reads.
