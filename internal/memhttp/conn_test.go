@@ -157,40 +157,6 @@ func TestConn_useAfterClose(t *testing.T) {
 	}
 }
 
-// Close ends each blocked call of the peer.
-func TestConn_closeUnblocksPeer(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		close func(*Conn)
-		read  error
-		write error
-	}{
-		{"close", func(c *Conn) { _ = c.Close() }, syscall.ECONNRESET, syscall.ECONNRESET}, // what filled the buffer was unread
-		{"reset", func(c *Conn) { Reset(c) }, syscall.ECONNRESET, syscall.ECONNRESET},
-		{"abort", (*Conn).abort, syscall.ECONNRESET, syscall.ECONNRESET},
-		{"half-close, then close", func(c *Conn) { _, _ = c.CloseWrite(), c.Close() }, io.EOF, syscall.EPIPE},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			both(t, func(t *testing.T) {
-				a, b := pair(t)
-				fill(t, a)
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					_, err := a.Read(make([]byte, 1))
-					assert.ErrorIs(t, err, row.read)
-				})
-				wg.Go(func() {
-					_, err := a.Write(make([]byte, 1))
-					assert.ErrorIs(t, err, row.write)
-				})
-				time.Sleep(time.Millisecond)
-				row.close(b)
-				wg.Wait()
-			})
-		})
-	}
-}
-
 func requireTimeout(t *testing.T, err error) {
 	t.Helper()
 	var ne net.Error

@@ -189,6 +189,7 @@ func TestClose_endsHijackedConnections(t *testing.T) {
 		synctest.Wait()
 		s.Close()
 		require.ErrorIs(t, errOf(c.Read(make([]byte, 1))), syscall.ECONNRESET)
+		require.ErrorIs(t, errOf(io.WriteString(c, "more")), syscall.ECONNRESET)
 		require.NoError(t, c.Close())
 	})
 }
