@@ -484,9 +484,7 @@ func TestBreakerWait_ends(t *testing.T) {
 			defer calls.Wait()
 			req := newRequest(t, http.MethodPost, "http://api.test/first", "")
 			body := trackBody(req, "text")
-			if row.ctx != nil {
-				req = req.WithContext(row.ctx(t.Context()))
-			}
+			req = req.WithContext(applied(t.Context(), row.ctx))
 			calls.Go(func() {
 				resp, err := tr.RoundTrip(get(t))
 				if assert.NoError(t, err) {

@@ -589,10 +589,7 @@ func TestConflict_whileTheServerMayBeAtWork(t *testing.T) {
 			if row.arrange != nil {
 				row.arrange(transport)
 			}
-			ctx := t.Context()
-			if row.ctx != nil {
-				ctx = row.ctx(ctx)
-			}
+			ctx := applied(t.Context(), row.ctx)
 			ctx = until(t, ctx, row.deadline)
 			resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodPost, "charge"))
 			if row.want == 0 {

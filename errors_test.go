@@ -477,9 +477,7 @@ func TestError_NotSent(t *testing.T) {
 				Policy: resilienthttp.Policy{AttemptTimeout: 10 * time.Second, MaxAttempts: 2},
 			}
 			req := get(t)
-			if row.ctx != nil {
-				req = req.WithContext(row.ctx(t.Context()))
-			}
+			req = req.WithContext(applied(t.Context(), row.ctx))
 			if row.open {
 				tr.Breaker = nervous(time.Hour)
 				readAll(t, roundTrip(t, tr, get(t)))

@@ -173,10 +173,7 @@ at    event      took  result
 			hooks := resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			for range max(test.calls, 1) {
 				log.Reset()
-				ctx := resilienthttp.WithTrace(t.Context(), hooks)
-				if test.ctx != nil {
-					ctx = test.ctx(ctx)
-				}
+				ctx := applied(resilienthttp.WithTrace(t.Context(), hooks), test.ctx)
 				ctx = resilienthttp.WithTrace(ctx, &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { reported = c.Explain() }})
 				req := newRequest(t, "GET", "http://api.test/things?token="+secret, "")
 				req.Method = test.method
@@ -276,11 +273,9 @@ func TestExplain_body(t *testing.T) {
 func TestExplain_duringHedge(t *testing.T) {
 	base := puppet(func(req *http.Request) (*http.Response, error) {
 		if _, hedge := resilienthttp.AttemptNumber(req.Context()); hedge {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
+			return hanging(req)
 		}
-		time.Sleep(time.Millisecond) // the hedge is in flight
-		return response(req, 200, "body"), nil
+		return after(time.Millisecond, status(200))(req) // the hedge is in flight
 	})
 	tr := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Microsecond, MaxRatio: 1})
 	tr.Trace = &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {

@@ -242,10 +242,7 @@ func TestHedge_eligibleRequests(t *testing.T) {
 			// One hedge in ten seconds.
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: 1e-9})
 			transport.Idempotency = row.config
-			ctx := t.Context()
-			if row.ctx != nil {
-				ctx = row.ctx(ctx)
-			}
+			ctx := applied(t.Context(), row.ctx)
 			req := newCall(ctx, t, row.method, row.body)
 			if row.change != nil {
 				row.change(req)

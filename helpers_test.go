@@ -336,6 +336,14 @@ func until(t *testing.T, ctx context.Context, d time.Duration) context.Context {
 	return ctx
 }
 
+// applied is a context with an option. nil is none.
+func applied(ctx context.Context, option func(context.Context) context.Context) context.Context {
+	if option == nil {
+		return ctx
+	}
+	return option(ctx)
+}
+
 // gone is a context that is canceled.
 func gone(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)

@@ -89,10 +89,7 @@ func TestKeyIsSent(t *testing.T) {
 			ledger := script(status(429))
 			transport := bareTransport(ledger, 3)
 			transport.Idempotency = row.config
-			ctx := t.Context()
-			if row.context != nil {
-				ctx = row.context(ctx)
-			}
+			ctx := applied(t.Context(), row.context)
 			req := newCall(ctx, t, "GET", "body")
 			req.Method = row.method
 			if row.header != nil {

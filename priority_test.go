@@ -49,10 +49,7 @@ func TestPriorityIsSent(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := script(status(http.StatusInternalServerError), status(http.StatusOK))
-			ctx := t.Context()
-			if row.decorate != nil {
-				ctx = row.decorate(ctx)
-			}
+			ctx := applied(t.Context(), row.decorate)
 			req := newCall(ctx, t, http.MethodGet, "")
 			if row.header != nil {
 				req.Header = row.header

@@ -80,10 +80,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := newHedgeBase(row.copies...)
 			transport := bareTransport(base, row.max)
-			ctx := t.Context()
-			if row.ctx != nil {
-				ctx = row.ctx(ctx)
-			}
+			ctx := applied(t.Context(), row.ctx)
 			ctx = until(t, ctx, row.deadline)
 			body := "body"
 			if row.method == "GET" || row.method == "DELETE" {
@@ -268,20 +265,16 @@ func TestUploads(t *testing.T) {
 		transport := bareTransport(base, 1)
 		transport.Policy.AttemptTimeout = timeout
 		for length, want := range map[int64]string{1 << 10: "5000", 1 << 20: "60000"} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			req := newCall(ctx, t, http.MethodPut, strings.Repeat("x", int(length)))
-			tripped(t, transport, req)
+			tripped(t, transport, newCall(withDeadline(t, time.Minute), t, http.MethodPut, strings.Repeat("x", int(length))))
 			calls := base.calls()
 			require.Equal(t, want, calls[len(calls)-1].Header.Get("X-Request-Timeout-Ms"))
-			cancel()
 		}
 	})
 	t.Run("§4.4 what writes itself still does", func(t *testing.T) {
 		wrote := false
-		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		base := puppet(func(r *http.Request) (*http.Response, error) {
 			_, wrote = r.Body.(io.WriterTo)
-			_ = r.Body.Close()
-			return response(r, 200, ""), nil
+			return status(200)(r)
 		})
 		for _, body := range []io.Reader{zeroBody(), textBody()} {
 			req := newCall(t.Context(), t, http.MethodPut, "")

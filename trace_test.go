@@ -128,14 +128,8 @@ func TestTraceOrder(t *testing.T) {
 func TestTraceContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
-		n := 0
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(20 * time.Millisecond)
-			if n++; n == 1 {
-				return nil, broken
-			}
-			return response(req, 503, "body", "Retry-After", "3600"), nil
-		}), 4)
+		const took = 20 * time.Millisecond
+		transport := bareTransport(script(after(took, failing(broken)), after(took, status(503, "Retry-After", "3600"))), 4)
 		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return time.Second }
 		transport.Scope = func(*http.Request) string { return "tenant-1" }
 		begun := time.Now()
@@ -154,7 +148,7 @@ func TestTraceContent(t *testing.T) {
 			},
 			AttemptDone: func(a *resilienthttp.Attempt) {
 				hooks = append(hooks, "done")
-				require.Equal(t, 20*time.Millisecond, a.Latency)
+				require.Equal(t, took, a.Latency)
 				require.Equal(t, time.Now(), a.Start.Add(a.Latency))
 				if a.Number == 1 {
 					require.Nil(t, a.Response)
@@ -180,7 +174,7 @@ func TestTraceContent(t *testing.T) {
 				require.Equal(t, 503, c.Response.StatusCode)
 				body, err := io.ReadAll(c.Response.Body)
 				require.NoError(t, err)
-				require.Equal(t, "body", string(body), "unread when CallDone sees it")
+				require.Equal(t, "status 503", string(body), "unread when CallDone sees it")
 				require.NoError(t, c.Err)
 				require.Len(t, c.Attempts, 2)
 				require.Equal(t, resilienthttp.ErrRetryAfter, c.Attempts[1].StopReason)
