@@ -467,15 +467,7 @@ func TestGetBodyFails(t *testing.T) {
 // correct.
 func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := script(func(r *http.Request) (*http.Response, error) {
-			deadline, _ := r.Context().Deadline()
-			require.Equal(t, 100*time.Millisecond, time.Until(deadline))
-			require.Equal(t, "100", r.Header.Get("X-Request-Timeout-Ms"))
-			recorded, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
-			require.NoError(t, err)
-			require.WithinDuration(t, deadline, recorded, time.Millisecond)
-			return response(r, 200, ""), nil
-		})
+		base := script(status(200))
 		tr := &resilienthttp.Transport{
 			Base: base, Policy: resilienthttp.Policy{AttemptTimeout: 100 * time.Millisecond},
 			Idempotency: resilienthttp.Idempotency{NewKey: func(*http.Request) string {
@@ -483,9 +475,12 @@ func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 				return "key"
 			}},
 		}
-		ctx := withDeadline(t, time.Minute)
-		resp := roundTrip(t, tr, newRequest(t, http.MethodPost, "http://api.test/", "body").WithContext(ctx))
+		resp := roundTrip(t, tr, newRequest(t, http.MethodPost, "http://api.test/", "body").WithContext(withDeadline(t, time.Minute)))
 		require.Zero(t, lastOf(t, resp).Latency)
+		deadline, _ := base.sent[0].Request.Context().Deadline()
+		require.Equal(t, base.sent[0].At.Add(100*time.Millisecond), deadline)
+		require.Equal(t, []string{"100"}, base.keys(timeoutField))
+		require.Equal(t, []string{"2000-01-01T00:00:01.100Z"}, base.keys(deadlineField))
 	})
 }
 

@@ -224,7 +224,6 @@ func TestInDoubt_attempts(t *testing.T) {
 		{"101 to a GET", http.MethodGet, []step{status(101)}, false},
 		{"402: the result", post, []step{status(402)}, false},
 		{"500", post, []step{status(500)}, true},
-		{"501", post, []step{status(501)}, true},
 		{"503", post, []step{status(503)}, true},
 		{"503 with Retry-After: no work", post, []step{busy}, false},
 		{"500 that may be repeated", post, []step{status(500, "X-Should-Retry", "true")}, true},

@@ -330,15 +330,6 @@ func TestHedgeDelay(t *testing.T) {
 			require.LessOrEqual(t, delay, most, "longer than the quantile, within the precision")
 		})
 	}
-	bubble.Run(t, "the delay follows the latencies", func(t *testing.T) {
-		base := newHedgeBase(copyOf{})
-		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
-		learn(t, transport, base, 128, flat)
-		learn(t, transport, base, 160, func(int) time.Duration { return 80 * ms })
-		delay, _ := after(t, transport, base)
-		require.Greater(t, delay, 80*ms)
-		require.Less(t, delay, 104*ms)
-	})
 	bubble.Run(t, "failures do not count", func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: ms, status: 503})
 		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})

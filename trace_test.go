@@ -29,7 +29,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
@@ -409,11 +408,6 @@ func TestAttempts(t *testing.T) {
 		require.Nil(t, resilienthttp.Attempts(&http.Response{}))
 		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: &http.Request{}}))
 		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: newCall(t.Context(), t, http.MethodGet, "")}))
-		server := faulttest.New(t, nil)
-		resp, err := server.Client().Get(server.URL)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Nil(t, resilienthttp.Attempts(resp))
 	})
 	bubble.Run(t, "http.Client with a Timeout, and after the body is closed", func(t *testing.T) {
 		client := &http.Client{Transport: bareTransport(onceThen(503), 3), Timeout: time.Minute}

@@ -107,33 +107,28 @@ func TestEveryFailureStatusIsReturned(t *testing.T) {
 
 // TestRequestIsNotModified is §4.2.
 func TestRequestIsNotModified(t *testing.T) {
-	keyed := func(req *http.Request) *http.Request {
+	type change = func(*testing.T, *http.Request) *http.Request
+	keyed := func(_ *testing.T, req *http.Request) *http.Request {
 		return req.WithContext(resilienthttp.WithIdempotencyKey(req.Context(), "order-1"))
 	}
 	timed := func(t *testing.T, req *http.Request) *http.Request {
 		return req.WithContext(until(t, req.Context(), time.Minute))
 	}
+	once := []step{status(200)}
 	tests := []struct {
-		name  string
-		tr    *resilienthttp.Transport
-		req   func(*testing.T) *http.Request
-		steps []step
+		name   string
+		tr     *resilienthttp.Transport
+		method string
+		change change
+		steps  []step
 	}{
-		{"a plain GET", &resilienthttp.Transport{}, func(t *testing.T) *http.Request { return get(t) }, []step{status(200)}},
-		{"a POST that gets a key", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
-			return newRequest(t, "POST", "http://api.test/", "body")
-		}, []step{status(200)}},
-		{"the context's key", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
-			return keyed(newRequest(t, "PUT", "http://api.test/", "body"))
-		}, []step{status(200)}},
-		{"a deadline header", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
-			return timed(t, newRequest(t, "PUT", "http://api.test/", "body"))
-		}, []step{status(200)}},
-		{"ownership of retries", &resilienthttp.Transport{OwnsRetries: true}, func(t *testing.T) *http.Request {
-			return get(t)
-		}, []step{status(200)}},
-		{"all of it, retried", &resilienthttp.Transport{OwnsRetries: true}, func(t *testing.T) *http.Request {
-			req := timed(t, newRequest(t, "POST", "http://api.test/", "body"))
+		{"a plain GET", &resilienthttp.Transport{}, "GET", nil, once},
+		{"a POST that gets a key", &resilienthttp.Transport{}, "POST", nil, once},
+		{"the context's key", &resilienthttp.Transport{}, "PUT", keyed, once},
+		{"a deadline header", &resilienthttp.Transport{}, "PUT", timed, once},
+		{"ownership of retries", &resilienthttp.Transport{OwnsRetries: true}, "GET", nil, once},
+		{"all of it, retried", &resilienthttp.Transport{OwnsRetries: true}, "POST", func(t *testing.T, req *http.Request) *http.Request {
+			req = timed(t, req)
 			req.Header = http.Header{"Authorization": {"Bearer secret"}, "X-Multi": {"a", "b"}}
 			req.Trailer = http.Header{"X-Trailer": nil}
 			req.TransferEncoding = []string{"identity"}
@@ -149,29 +144,31 @@ func TestRequestIsNotModified(t *testing.T) {
 			req.Cancel = cancel
 			return req
 		}, []step{status(500), failing(errReset), status(200)}},
-		{"a nil Header", &resilienthttp.Transport{OwnsRetries: true}, func(t *testing.T) *http.Request {
-			req := get(t)
+		{"a nil Header", &resilienthttp.Transport{OwnsRetries: true}, "GET", func(_ *testing.T, req *http.Request) *http.Request {
 			req.Header = nil
 			return req
 		}, []step{status(503), status(200)}},
-		{"http.NoBody", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
-			req := newRequest(t, "POST", "http://api.test/", "")
-			req.Body = http.NoBody
+		{"http.NoBody", &resilienthttp.Transport{}, "POST", func(_ *testing.T, req *http.Request) *http.Request {
+			req.Body, req.GetBody, req.ContentLength = http.NoBody, nil, 0
 			return req
 		}, []step{status(503, "Retry-After", "1"), status(200)}},
-		{"a hedge", &resilienthttp.Transport{OwnsRetries: true, Hedge: &resilienthttp.Hedge{Delay: time.Second}}, func(t *testing.T) *http.Request {
-			return timed(t, newRequest(t, "POST", "http://api.test/", "body"))
-		}, []step{after(time.Minute, status(200)), status(200)}},
-		{"a rejected call", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
-			return newRequest(t, "POST", "http://api.test/", "body").WithContext(gone(t.Context()))
-		}, []step{status(200)}},
+		{"a hedge", &resilienthttp.Transport{OwnsRetries: true, Hedge: &resilienthttp.Hedge{Delay: time.Second}}, "POST", timed, []step{after(time.Minute, status(200)), status(200)}},
+		{"a rejected call", &resilienthttp.Transport{}, "POST", func(_ *testing.T, req *http.Request) *http.Request {
+			return req.WithContext(gone(req.Context()))
+		}, once},
 	}
 	for _, tt := range tests {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			base := script(tt.steps...)
 			tr := tt.tr
 			tr.Base, tr.Policy = base, every(time.Second)
-			req := tt.req(t)
+			req := get(t)
+			if tt.method != "GET" {
+				req = newRequest(t, tt.method, "http://api.test/", "body")
+			}
+			if tt.change != nil {
+				req = tt.change(t, req)
+			}
 			before := stateOf(req)
 			resp, err := tr.RoundTrip(req)
 			synctest.Wait()
