@@ -682,6 +682,13 @@ func TestBadBases(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, readAll(t, resp))
 	})
+	bubble.Run(t, "nil bodies, retried", func(t *testing.T) {
+		base := script(withBody(503, nil))
+		resp := do(t, &http.Client{Transport: &resilienthttp.Transport{Base: base}}, get(t))
+		require.Equal(t, 503, resp.StatusCode)
+		require.Empty(t, readAll(t, resp))
+		require.Len(t, base.calls(), 4)
+	})
 	bubble.Run(t, "an error that cannot be compared", func(t *testing.T) {
 		_, err := (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t))
 		require.Error(t, err)
