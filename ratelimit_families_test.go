@@ -183,6 +183,14 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return 200, nil
 			}
 		}, limiterLoad{1, 10, s / 2, []string{"/"}}},
+		{"a window of which each response says that nothing remains", .90, func(r *rand.Rand) limiterModel {
+			w := &fixedWindow{limit: 20 + r.IntN(40), length: 10 * s}
+			return func(at time.Duration, _ string) (status int, fields []any) {
+				status, fields = w.respond(at, "X-RateLimit-")
+				fields[3] = 0
+				return status, fields
+			}
+		}, limiterLoad{1, 20, s / 2, []string{"/"}}},
 		{"processes beside a small quota that only 429s show", .95, func(r *rand.Rand) limiterModel {
 			return (&fixedWindow{limit: 2 + r.IntN(3), length: 5 * s}).shownBy429s
 		}, limiterLoad{2, 2, s, []string{"/"}}},

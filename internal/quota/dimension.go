@@ -33,7 +33,7 @@ type dimension struct {
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
 
-	zeros int // windows in which no response has shown a remaining count or a limit of 1; plausible: one has, or a rejection
+	more bool // a success has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
 
 	base, own    int64     // what remained when this window was first seen, and requests since then
 	span         time.Time // when a span of a window began, in which requests are counted
@@ -74,10 +74,6 @@ type end struct {
 // until returns the time until which calls wait.
 func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut) }
 
-// maxZeros is the number of windows without a remaining count, while requests are served, after
-// which the dimension is ignored.
-const maxZeros, plausible = 3, -1
-
 // learn adds an observation. It returns false if that is of the previous window.
 //
 // Responses may arrive in another order than the server wrote them. An observation is newer if
@@ -88,11 +84,11 @@ func (d *dimension) learn(o *observation) bool {
 	if d.standing == refuted && !o.rejected {
 		return true
 	}
-	if o.rejected || o.field.Remaining > 0 || o.field.Limit == 1 {
-		d.zeros = plausible
-	}
-	if d.zeros >= maxZeros {
-		d.standing = refuted
+	d.more = d.more || !o.rejected && (o.field.Remaining > 0 || o.field.Limit == 1)
+	if !d.more && !o.rejected && (o.probe || !d.since.IsZero()) { // some servers always say that nothing remains
+		if o.newer {
+			d.standing = refuted
+		}
 		return true
 	}
 	d.standing = followed
@@ -232,9 +228,6 @@ func (d *dimension) over(now time.Time) bool {
 func (d *dimension) roll(now time.Time, inflight int64) bool {
 	if !d.over(now) {
 		return false
-	}
-	if d.zeros != plausible {
-		d.zeros++
 	}
 	ended, refilled := d.end, d.refilled(now)
 	d.old, d.since, d.end = inflight, ended.until(), end{}

@@ -51,7 +51,7 @@ func TestNamedBuckets(t *testing.T) {
 			Route:   "/repos/golang/go/code-scanning/sarifs",
 			Handler: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Remaining: 10, Name: "code_scanning_upload"}),
 		},
-		{Handler: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Name: "core"})},
+		{Handler: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 1, Name: "core"})},
 	}
 	discord := said(faulttest.RateLimit{Dialect: faulttest.Discord, Limit: 1, Name: "messages"})
 	for _, row := range []struct {
