@@ -162,6 +162,13 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return windows[path].respond(at, "X-Rate-Limit-")
 			}
 		}, limiterLoad{1, 20, s / 2, []string{"/a", "/b"}}},
+		{"two routes with equal limits and a count each", .95, func(r *rand.Rand) limiterModel {
+			limit, offset := 20+r.IntN(40), time.Duration(r.IntN(3)*r.IntN(20))*s
+			windows := map[string]*fixedWindow{"/a": {limit: limit, length: 30 * s}, "/b": {limit: limit, length: 30 * s, offset: offset}}
+			return func(at time.Duration, path string) (int, []any) {
+				return windows[path].respond(at, "X-Rate-Limit-")
+			}
+		}, limiterLoad{1, 20, s / 2, slices.Concat(slices.Repeat([]string{"/a"}, 9), []string{"/b"})}},
 		{"two quotas of one path with equal limits", .50, func(r *rand.Rand) limiterModel {
 			one := &fixedWindow{limit: 50 + r.IntN(100), length: 10 * s}
 			two := &fixedWindow{limit: one.limit, length: 10 * s, offset: time.Duration(1+r.IntN(8)) * s}

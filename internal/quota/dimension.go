@@ -18,7 +18,7 @@ type dimension struct {
 	claimed        bool   // the newest response says that nothing remains
 	proof          proof  // that such a claim was true
 	limit          int64  // 0: unknown
-	limitRoute     uint64 // the route that showed the limit first
+	method, path   string // of the request that showed it last
 
 	remaining int64     // as the newest response says
 	at        time.Time // when that response came
@@ -194,6 +194,16 @@ func (d *dimension) need(cost int64) int64 {
 		need = max(d.limit/bucketPart, need)
 	}
 	return need
+}
+
+// rises reports whether half of the limit more is shown than what a quota that fills evenly until its reset has by now. So
+// many requests may have been counted later than the one of the response.
+func (d *dimension) rises(remaining, later int64, now time.Time) bool {
+	if d.costed || !d.end.early.After(now) || d.end.guessed {
+		return false
+	}
+	gained := float64(d.limit-d.remaining) * now.Sub(d.at).Seconds() / d.end.reset.Sub(d.at).Seconds()
+	return float64(remaining-d.remaining-later)-gained > float64(d.limit)/2
 }
 
 // refills reports whether the reset may be the time at which a token bucket is full: half of the

@@ -31,9 +31,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		field := &a.Quota.Dimensions[i]
 		b.account.known.Store(true)
 		d := b.dimension(field)
-		if _, changed := d.newLimit(field); changed {
-			d.limitRoute, _ = p.set.route(p)
-		}
+		d.method, d.path = p.method, p.path
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
 		first, before := d.version == 0, d.remaining

@@ -71,7 +71,7 @@ func (b *bucket) mayTest(p *Permit, now time.Time) bool {
 	if !held || !b.tests.may(now, b.tests.next) {
 		return false
 	}
-	route, path := p.set.route(p)
+	route, path := p.set.route(p.method, p.path)
 	p.otherRoute = !b.limiter.rejectedSince(route, since)
 	return p.otherRoute || !b.limiter.rejectedSince(path, since)
 }

@@ -146,9 +146,10 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	return l.buckets.Get(named.key(p.bucket.account, &k))
 }
 
-// ofOtherRoute reports whether the response shows another limit than the one that another route has shown.
-func (b *bucket) ofOtherRoute(p *Permit, a *Response) bool {
-	if b != &b.account.general || len(a.Quota.Dimensions) == 0 {
+// ofOtherRoute reports whether the response shows another limit than the one that another route has shown, or that more
+// remains.
+func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
+	if b != &b.account.general {
 		return false
 	}
 	return slices.ContainsFunc(a.Quota.Dimensions, func(field ratelimitheader.Dimension) bool {
@@ -156,21 +157,24 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response) bool {
 		if d == nil || d.limit <= 0 {
 			return false
 		}
-		_, changed := d.newLimit(&field)
-		route, _ := p.set.route(p)
-		return changed && d.limitRoute != route
+		if _, changed := d.newLimit(&field); !changed && !d.rises(field.Remaining, int64(b.version-p.version)+b.inflight, now) {
+			return false
+		}
+		last, _ := p.set.route(d.method, d.path)
+		route, _ := p.set.route(p.method, p.path)
+		return route != last
 	})
 }
 
-// route returns the hash of the request's route, and with the ID in its path.
-func (s *Set) route(p *Permit) (route, withID uint64) {
-	k := s.limiter.routeKeys(s.scope, p.method, p.path)
+// route returns the hash of a request's route, and with the ID in its path.
+func (s *Set) route(method, path string) (route, withID uint64) {
+	k := s.limiter.routeKeys(s.scope, method, path)
 	return k.keys[0], k.keys[0] ^ k.id
 }
 
 // reject notes that the path of the request was rejected.
 func (s *Set) reject(p *Permit, now time.Time) {
-	route, withID := s.route(p)
+	route, withID := s.route(p.method, p.path)
 	for _, key := range []uint64{route, withID} {
 		s.limiter.routes.Get(key).rejected.Store(s.limiter.sinceOrigin(now))
 	}

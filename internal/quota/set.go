@@ -210,7 +210,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	switch {
 	case a.Quota.Bucket != "":
 		of = s.learnRoute(p, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
-	case of.shared == nil && (p.otherRoute && a.served() || of.ofOtherRoute(p, a)):
+	case of.shared == nil && (p.otherRoute && a.served() || of.ofOtherRoute(p, a, now)):
 		of = s.learnRoute(p, namedBucket{}) // the route has its own quota
 	}
 	if !s.active.Load() && a.Shows() {
