@@ -124,9 +124,7 @@ func (b *block) succeed(sent time.Time) {
 	if sent.After(b.cause) {
 		b.until = time.Time{}
 	}
-	if b.level = 0; b.until.IsZero() {
-		b.shown = time.Time{}
-	}
+	b.level, b.shown = 0, time.Time{}
 }
 
 // rejected reports whether a limit rejected the request, so that the server has done no work.
