@@ -298,6 +298,10 @@ func (d *dimension) reject(now time.Time, current bool) {
 	if current && d.remaining > 0 {
 		d.remaining, d.at, d.short = 0, now, true
 	}
+	if d.contradicted(now) {
+		d.standing = refuted
+		return
+	}
 	d.proof = provenByRejection
 }
 

@@ -120,7 +120,7 @@ func (d *dimension) serve(o *observation) bool {
 		d.silence() // no response of this window shows it
 	}
 	d.count(o)
-	if d.standing == refuted || !o.now.Before(d.refutedUntil) {
+	if d.standing == refuted || !d.contradicted(o.now) {
 		return false
 	}
 	d.standing = refuted
@@ -147,3 +147,6 @@ func (d *dimension) count(o *observation) {
 		d.refutedUntil = o.now.Add(2 * d.spanEnd.Sub(d.span))
 	}
 }
+
+// contradicted reports whether more requests were served lately than the limit allows.
+func (d *dimension) contradicted(now time.Time) bool { return now.Before(d.refutedUntil) }
