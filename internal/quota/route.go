@@ -146,8 +146,8 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	return l.buckets.Get(named.key(p.bucket.account, &k))
 }
 
-// ofOtherRoute reports whether the response shows another limit than the one that another route has shown, or that more
-// remains.
+// ofOtherRoute reports whether the response shows another limit than the one that another route has shown, or half of it more
+// than that route has left.
 func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 	if b != &b.account.general {
 		return false
