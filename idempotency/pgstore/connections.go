@@ -45,6 +45,8 @@ type connections struct {
 	connect func(ctx context.Context) (*pgx.Conn, error)
 
 	reserved reservedConn
+
+	claimWait time.Duration // maxClaimWait, except in a test
 }
 
 func pgxConnections(pool *pgxpool.Pool) *connections {
@@ -56,8 +58,9 @@ func pgxConnections(pool *pgxpool.Pool) *connections {
 			}
 			return &connection{Conn: conn.Conn(), release: conn.Release}, nil
 		},
-		connect:  func(ctx context.Context) (*pgx.Conn, error) { return connectAs(ctx, pool.Config()) },
-		reserved: newReservedConn(),
+		connect:   func(ctx context.Context) (*pgx.Conn, error) { return connectAs(ctx, pool.Config()) },
+		reserved:  newReservedConn(),
+		claimWait: maxClaimWait,
 	}
 }
 
@@ -88,7 +91,7 @@ type sqlConn interface {
 }
 
 func sqlConnections(db *sql.DB) *connections {
-	c := &connections{reserved: newReservedConn()}
+	c := &connections{reserved: newReservedConn(), claimWait: maxClaimWait}
 	var config atomic.Pointer[pgx.ConnConfig]
 	c.acquire = func(ctx context.Context) (*connection, error) {
 		conn, err := db.Conn(ctx)
@@ -138,10 +141,10 @@ func overSocket(config *pgx.ConnConfig) bool {
 	return network == "unix"
 }
 
-// forClaim waits for a connection for at most maxClaimWait, or a tenth of the time until
+// forClaim waits for a connection for at most claimWait, or a tenth of the time until
 // the deadline if that is less.
 func (c *connections) forClaim(ctx context.Context) (*connection, error) {
-	wait := maxClaimWait
+	wait := c.claimWait
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/10)
 	}

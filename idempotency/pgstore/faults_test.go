@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -116,6 +119,35 @@ func poolOf(tb testing.TB, n int, flavor, dsn string) *pgstore.Store {
 	store, err := pgstore.NewSQL(tb.Context(), db, nil)
 	require.NoError(tb, err)
 	return store
+}
+
+// TestHandler_sixtyRequestsOnPoolOfFour sends 60 concurrent transactional requests of
+// 20 ms, without a deadline: each needs one connection, and none is rejected.
+func TestHandler_sixtyRequestsOnPoolOfFour(t *testing.T) {
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) {
+			dsn := postgrestest.Open(t)
+			store, count := poolOf(t, 4, f.name, dsn), effects(t, dsn)
+			pgstore.SetClaimWait(store, patience) // on a busy machine the last of them waits for more than a second
+			h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "tenant", nil },
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					tx, err := anyTx(r.Context())
+					assert.NoError(t, err)
+					assert.NoError(t, insert(r.Context(), tx, "effect"))
+					<-time.After(20 * time.Millisecond)
+					w.WriteHeader(http.StatusCreated)
+				}))
+			h.Transactional = true
+			atOnce(60, func(i int) {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/charges", http.NoBody)
+				r.Header.Set("Idempotency-Key", strconv.Itoa(i))
+				h.ServeHTTP(w, r)
+				assert.Equal(t, http.StatusCreated, w.Code, w.Body.String())
+			})
+			wantRows(t, count, "effect", 60)
+		})
+	}
 }
 
 // TestClaim_poolInUse: a claim waits for a connection for a second, or for a tenth of the
@@ -436,4 +468,38 @@ func afterTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context
 		assert.Equal(t, driver.Completed, statusOf(t, c.store, record.ID))
 		wantRows(t, c.count, record.Key, 1)
 	}
+}
+
+// TestBegin_limit: the server ends a transaction that is idle for longer than the limit.
+func TestBegin_limit(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		record, tx := idle(t, store, time.Second)
+		pool := newPool(t, dsn, nil)
+		require.Eventually(t, func() bool {
+			var n int
+			err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+				WHERE application_name = current_setting('application_name') AND state = 'idle in transaction'`).Scan(&n)
+			return err == nil && n == 0
+		}, patience, 5*time.Millisecond)
+		require.Error(t, tx.Commit(t.Context(), completed))
+		wantRows(t, count, record.Key, 0)
+		absent(t, store, record.ID)
+	})
+}
+
+// idle begins transactional work, which writes and then does nothing. If a slow machine
+// needs longer than the limit for that, it begins again with more time.
+func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (driver.Record, driver.Transaction) {
+	t.Helper()
+	reservation, tx, err := store.Begin(t.Context(), newClaim("limit "+limit.String()), limit)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // otherwise the pool does not close
+	err = insert(t.Context(), tx.Value(), reservation.Record.Key)
+	if err == nil {
+		return reservation.Record, tx
+	}
+	require.Less(t, limit, patience, "%v", err)
+	return idle(t, store, 4*limit)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -284,6 +285,14 @@ func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 		require.ErrorContains(t, err, "rows open")
 		absent(t, store, record.ID)
 	}
+}
+
+// anyTx returns the transaction of either kind of store.
+func anyTx(ctx context.Context) (any, error) {
+	if tx, err := idempotency.Tx[pgx.Tx](ctx); err == nil {
+		return tx, nil
+	}
+	return idempotency.Tx[*sql.Tx](ctx)
 }
 
 func execute(tx any, statement string) (err error) {
