@@ -2,7 +2,6 @@ package durable
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
@@ -74,9 +73,6 @@ func (c *core) applyAll(ctx context.Context, events []driver.Event) ([]Result, e
 	results, err := c.Store.Apply(ctx, events)
 	if err != nil {
 		return nil, err
-	}
-	if len(results) != len(events) {
-		return nil, fmt.Errorf("durable: the store returned %d results for %d events", len(results), len(events))
 	}
 	for i := range results {
 		if results[i].Err == nil && results[i].Step != driver.StepKeep {

@@ -225,9 +225,7 @@ func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 	if said.Class == ClassUnknown && (o.Class != ClassSucceeded || said.Err == nil) {
 		said.Class = o.Class
 	}
-	if said.Status == 0 {
-		said.Status = o.Status
-	}
+	said.Status = cmp.Or(said.Status, o.Status)
 	if said.NotBefore.IsZero() {
 		said.NotBefore = o.NotBefore
 	}

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,10 +173,7 @@ func (run *importRun) intent(number int, row Row) Intent {
 // add appends a row to the page.
 func (run *importRun) add(number int, row Row) {
 	in := run.intent(number, row)
-	err := row.Err
-	if err == nil {
-		err = in.Validate()
-	}
+	err := cmp.Or(row.Err, in.Validate())
 	if first, twice := run.keys[row.Key]; err == nil && twice {
 		err = driver.Invalidf("Row.Key is that of row %d", first)
 	}
@@ -269,9 +267,7 @@ func (to *RowResult) stands(r *Record) {
 		if r.InDoubt {
 			to.Status = RowUnknown
 		}
-		if to.Code = r.Code; to.Code == "" {
-			to.Code = r.Reason
-		}
+		to.Code = cmp.Or(r.Code, r.Reason)
 	default: // waiting, sending, asking
 		to.Status = RowInProgress
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
@@ -23,12 +24,9 @@ func (c *core) listen(ctx context.Context) (stop func()) {
 	if !ok {
 		return func() {}
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		c.listenAgain(ctx, listener)
-	}()
-	return func() { <-ended }
+	var listening sync.WaitGroup
+	listening.Go(func() { c.listenAgain(ctx, listener) })
+	return listening.Wait
 }
 
 // listenAgain listens, and again when that has failed. Each failure is reported. Meanwhile the

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -68,19 +69,13 @@ func (s Schedule) after(h *History, action driver.Action, now time.Time) time.Ti
 
 // declined reports whether the provider has declined as often as it may.
 func (s Schedule) declined(h *History) bool {
-	most := s.MaxAttempts
-	if most == 0 {
-		most = defaultAttempts
-	}
+	most := cmp.Or(s.MaxAttempts, defaultAttempts)
 	return most > 0 && h.Declines >= most
 }
 
 // old reports whether a try at that time would be too late.
 func (s Schedule) old(h *History, at time.Time) bool {
-	most := s.MaxAge
-	if most == 0 {
-		most = defaultAge
-	}
+	most := cmp.Or(s.MaxAge, defaultAge)
 	return most > 0 && at.Sub(h.Since) > most
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -142,11 +143,8 @@ func (h *Handler) hold(r *http.Request, by string) error {
 // seenIn returns the state of the intent that the form's page showed (D16).
 func seenIn(form url.Values) (durable.Seen, error) {
 	letter, err := strconv.Atoi(form.Get("letter"))
-	if err != nil {
-		return durable.Seen{}, errForm
-	}
-	generation, err := strconv.ParseInt(form.Get("generation"), 10, 64)
-	if err != nil {
+	generation, invalid := strconv.ParseInt(form.Get("generation"), 10, 64)
+	if cmp.Or(err, invalid) != nil {
 		return durable.Seen{}, errForm
 	}
 	return durable.Seen{ID: idOf(form), Letter: letter, Generation: generation}, nil

@@ -15,6 +15,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -156,11 +157,7 @@ func (h *Handler) fail(w http.ResponseWriter, status int, text string) {
 }
 
 func (h *Handler) render(w http.ResponseWriter, status int, p *page) {
-	p.Title, p.Style = h.Title, pageStyle
-	if p.Title == "" {
-		p.Title = "durable"
-	}
-	p.CanWrite = h.By != nil
+	p.Title, p.Style, p.CanWrite = cmp.Or(h.Title, "durable"), pageStyle, h.By != nil
 	var body bytes.Buffer
 	if err := htmlPage.Execute(&body, p); err != nil {
 		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -8,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable"
@@ -159,11 +159,9 @@ func tiles(stats *durable.Stats) []tile {
 
 func classOf(state durable.State, n int) string {
 	switch {
-	case n == 0:
-		return ""
-	case state == durable.StateDead:
+	case n > 0 && state == durable.StateDead:
 		return "declined"
-	case state == durable.StateUnknown:
+	case n > 0 && state == durable.StateUnknown:
 		return "doubt"
 	default:
 		return ""
@@ -211,10 +209,7 @@ func (h *Handler) counts(r *http.Request) (*page, error) {
 
 func largest(n map[string]int, state durable.State, field string) (all []tile) {
 	names := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
-		if n[a] != n[b] {
-			return n[b] - n[a]
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(n[b]-n[a], cmp.Compare(a, b))
 	})
 	for _, name := range names[:min(len(names), largestCounts)] {
 		all = append(all, tile{strconv.Itoa(n[name]), name, classOf(state, n[name]), stateLink(state, field, name)})

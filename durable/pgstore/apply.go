@@ -151,7 +151,7 @@ func propose(e *driver.Event, id name, event int) *candidate {
 	c.row.Intent = e.Intent
 	c.row.Fingerprint, c.row.Intent.Fingerprint = driver.FingerprintOf(&e.Intent), ""
 	if deadline := e.Intent.Deadline; !deadline.IsZero() {
-		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), sqlquery.Ceil(deadline)
+		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), driver.Ceil(deadline)
 	}
 	return c
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -21,33 +19,31 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 		err = s.db.send(ctx, statement)
 		return now, err
 	}
-	conn, err := s.soon(ctx, lease/9)
+	conn, release, err := s.soon(ctx, lease/9)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if conn == nil {
-		pool, err := s.beside(ctx)
-		if err != nil {
-			return time.Time{}, err
-		}
-		defer pool.Close()
-		err = pgkit.Retry(ctx, func() error { return pgkit.PGX(pool).Send(ctx, statement) })
-		return now, err
-	}
-	defer conn.Release()
-	err = pgkit.Retry(ctx, func() error { return pgkit.PGX(conn.Conn()).Send(ctx, statement) })
+	defer release()
+	err = pgkit.Retry(ctx, func() error { return conn.Send(ctx, statement) })
 	return now, err
 }
 
-// soon returns a connection of the pool, or nil if there is none in that time.
-func (s *Store) soon(ctx context.Context, maxWait time.Duration) (*pgxpool.Conn, error) {
+// soon returns a connection of the pool, or one of its own if the pool has none in that time.
+func (s *Store) soon(ctx context.Context, maxWait time.Duration) (conn pgkit.Sender, release func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	conn, err := s.db.pool.Acquire(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, nil
+	pooled, err := s.db.pool.Acquire(limited)
+	if err == nil {
+		return pgkit.PGX(pooled.Conn()), pooled.Release, nil
 	}
-	return conn, err
+	if limited.Err() == nil || ctx.Err() != nil {
+		return nil, nil, err
+	}
+	beside, err := s.beside(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pgkit.PGX(beside), beside.Close, nil
 }
 
 // ceil returns a duration in microseconds, rounded up: no lease is shorter than requested.

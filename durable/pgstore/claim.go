@@ -148,7 +148,7 @@ func (r *claimRound) begin(rows []*row) {
 		most[s.Queue.Gateway] = max(most[s.Queue.Gateway], len(s.Rows))
 	}
 	for _, s := range r.Shares {
-		s.Exhausted = len(s.Rows) < min(most[s.Queue.Gateway], s.Limit())
+		s.Exhausted = len(s.Rows) < min(most[s.Queue.Gateway], s.Limit)
 	}
 }
 

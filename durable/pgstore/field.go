@@ -150,7 +150,7 @@ var (
 	// the time from which it is too late.
 	inserted = slices.Concat([]field[*row]{
 		byID, payload,
-		{"not_before", "timestamptz", func(r *row) any { return sqlquery.Ceil(r.NotBefore) }},
+		{"not_before", "timestamptz", func(r *row) any { return driver.Ceil(r.NotBefore) }},
 		{"until", "timestamptz", func(r *row) any { return r.until }},
 	}, recordFields(`scope operation key gateway fingerprint deadline batch "row"`))
 

@@ -368,7 +368,7 @@ func (m *transition) due(at time.Time) time.Time {
 	case at.After(latest) && m.e.Kind != EventEnqueue:
 		return latest
 	}
-	return stamp(at.Add(time.Microsecond - 1)) // jitter only adds, also below a microsecond
+	return Ceil(at) // jitter only adds, also below a microsecond
 }
 
 // onLeaseExpired marks an intent of a dead worker as unknown. If an intent loses its worker

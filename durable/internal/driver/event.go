@@ -91,17 +91,8 @@ func (e *Event) Validate() error {
 		return err
 	}
 	switch e.Kind {
-	case EventClaim, EventLeaseExpired:
+	case EventClaim, EventLeaseExpired, EventFinish:
 		return validWorker(e.Worker)
-	case EventFinish:
-		if e.Terms == nil {
-			return Invalidf("finish: Terms is nil")
-		}
-		return validWorker(e.Worker)
-	case EventRedrive:
-		if e.After < 0 || e.After > MaxWait {
-			return Invalidf("redrive: After is %v, want 0 to %v", e.After, MaxWait)
-		}
 	case EventResolve:
 		if e.By == "" {
 			return Invalidf("resolve: By is empty")
@@ -115,7 +106,7 @@ func (e *Event) Validate() error {
 		if e.By == "" {
 			return Invalidf("erase: By is empty")
 		}
-	case EventCancel:
+	case EventRedrive, EventCancel:
 	default:
 		return Invalidf("Event.Kind is %d, want 1 to %d", e.Kind, EventErase)
 	}

@@ -56,7 +56,7 @@ func (j Job) Opened(now time.Time) (job Job, filter string, err error) {
 	if until := now.Add(time.Microsecond); f.Until.IsZero() || f.Until.After(until) {
 		f.Until = until
 	}
-	f.From, f.Until = ceil(f.From), ceil(f.Until)
+	f.From, f.Until = Ceil(f.From), Ceil(f.Until)
 	f.States, f.NewestFirst, f.IncludeResolved = nil, false, false
 	text, err := json.Marshal(f)
 	if err != nil {
@@ -67,8 +67,8 @@ func (j Job) Opened(now time.Time) (job Job, filter string, err error) {
 	}, string(text), nil
 }
 
-// ceil is the first whole microsecond that is not before t.
-func ceil(t time.Time) time.Time { return stamp(t.Add(time.Microsecond - 1)) }
+// Ceil is the first whole microsecond that is not before t.
+func Ceil(t time.Time) time.Time { return stamp(t.Add(time.Microsecond - 1)) }
 
 // Events returns the events of a page of dead letters at this time. Each intent is due at its
 // place in the job's rate, which starts at CreatedAt.

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"encoding/binary"
 	"time"
 
@@ -84,10 +85,7 @@ type Record struct {
 // Compare orders records as Store.Intents lists them: by CreatedAt, then by scope,
 // operation and key, byte by byte.
 func (r *Record) Compare(other *Record) int {
-	if c := r.CreatedAt.Compare(other.CreatedAt); c != 0 {
-		return c
-	}
-	return compareIDs(r.ID, 0, other.ID, 0)
+	return cmp.Or(r.CreatedAt.Compare(other.CreatedAt), compareIDs(r.ID, 0, other.ID, 0))
 }
 
 // Kind is what an attempt was. Its numbers are stored and never change.

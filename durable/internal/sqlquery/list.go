@@ -119,15 +119,12 @@ func (q *query) filter(f *driver.Filter, table, at string) {
 		}
 	}
 	if !f.From.IsZero() {
-		q.add(at+" >= @", Ceil(f.From))
+		q.add(at+" >= @", driver.Ceil(f.From))
 	}
 	if !f.Until.IsZero() {
-		q.add(at+" < @", Ceil(f.Until))
+		q.add(at+" < @", driver.Ceil(f.Until))
 	}
 }
-
-// Ceil is the first microsecond that is not before t.
-func Ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
 
 // page returns the conditions, the order and the limit of a page behind these values.
 func (q *query) page(order []string, newestFirst bool, behind []any, limit int) (tail string, args []any) {

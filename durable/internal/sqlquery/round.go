@@ -14,12 +14,8 @@ type Share[T any] struct {
 	Rows      []T  // longest due first
 	Exhausted bool // nothing else is due
 	Want      int  // how many more are to be read
-
-	limit int
+	Limit     int  // the maximum number of rows
 }
-
-// Limit is the maximum number of rows.
-func (s *Share[T]) Limit() int { return s.limit }
 
 // Add adds a row to the share of its queue. The rows of a queue follow each other. It reports whether the claim permits any of
 // the queue.
@@ -29,7 +25,7 @@ func (r *Round[T]) Add(queue driver.QueueKey, row T) bool {
 		if limit == 0 {
 			return false
 		}
-		r.Shares = append(r.Shares, &Share[T]{Queue: queue, limit: limit})
+		r.Shares = append(r.Shares, &Share[T]{Queue: queue, Limit: limit})
 	}
 	last := r.Shares[len(r.Shares)-1]
 	last.Rows = append(last.Rows, row)
@@ -49,14 +45,14 @@ func (r *Round[T]) Open() (open []*Share[T]) {
 		gateway := s.Queue.Gateway
 		missing := r.Claim.Allowance(gateway).Limit - total[gateway]
 		if missing > 0 && s.isOpen() {
-			s.Want = min((missing-1)/shares[gateway]+1, s.limit-len(s.Rows))
+			s.Want = min((missing-1)/shares[gateway]+1, s.Limit-len(s.Rows))
 			open = append(open, s)
 		}
 	}
 	return open
 }
 
-func (s *Share[T]) isOpen() bool { return !s.Exhausted && len(s.Rows) < s.limit }
+func (s *Share[T]) isOpen() bool { return !s.Exhausted && len(s.Rows) < s.Limit }
 
 // Got adds the rows that were read.
 func (s *Share[T]) Got(rows ...T) {
