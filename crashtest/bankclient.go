@@ -85,7 +85,7 @@ func (b *bankClient) book(ctx context.Context, o bank.Order) (bank.Charge, error
 	if err != nil {
 		return bank.Charge{}, err
 	}
-	status, body, err := b.do(req)
+	status, _, body, err := fetch(b.http, req)
 	if err != nil {
 		return bank.Charge{}, err
 	}
@@ -99,7 +99,7 @@ func (b *bankClient) bookings(ctx context.Context, reference string) (found []ba
 	if err != nil {
 		return nil, err
 	}
-	status, body, err := b.do(req)
+	status, _, body, err := fetch(b.http, req)
 	switch {
 	case err != nil:
 		return nil, err
@@ -110,14 +110,15 @@ func (b *bankClient) bookings(ctx context.Context, reference string) (found []ba
 	return found, err
 }
 
-func (b *bankClient) do(req *http.Request) (status int, body []byte, err error) {
-	resp, err := b.http.Do(req)
+// fetch sends a request, and reads the whole response.
+func fetch(client *http.Client, req *http.Request) (status int, header http.Header, body []byte, err error) {
+	resp, err := client.Do(req)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, nil, err
 	}
 	defer resp.Body.Close()
 	body, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, body, err
+	return resp.StatusCode, resp.Header, body, err
 }
 
 // gateway returns the Gateway to a bank that honours keys.

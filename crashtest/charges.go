@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
 )
 
 // charges is the load of the payment service.
@@ -27,7 +28,7 @@ func newCharges(r *run) *charges {
 
 // begin reconciles while the service runs.
 func (c *charges) begin(ctx context.Context) (stop func()) {
-	return repeat(ctx, leaseOfCharge, func(ctx context.Context) {
+	return chaos.Repeat(ctx, leaseOfCharge, func(ctx context.Context) {
 		_, _ = c.reconcile(ctx, false) // The database may be down: it tries again.
 	})
 }

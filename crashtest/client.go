@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -105,20 +104,15 @@ func (c *client) send(ctx context.Context, o bank.Order, cancel bool) (receipt b
 		return receipt, false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return receipt, false, err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	status, header, answer, err := fetch(c.http, req)
 	switch {
 	case err != nil:
 		return receipt, false, err
-	case resp.StatusCode != http.StatusCreated:
-		return receipt, false, &statusError{resp.StatusCode, string(answer)}
+	case status != http.StatusCreated:
+		return receipt, false, &statusError{status, string(answer)}
 	}
 	err = json.Unmarshal(answer, &receipt)
-	return receipt, resp.Header.Get("Idempotency-Replayed") != "", err
+	return receipt, header.Get("Idempotency-Replayed") != "", err
 }
 
 // statusError is a response without a receipt.

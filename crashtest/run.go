@@ -13,7 +13,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // load is what an app does during a run, besides its service.
@@ -159,16 +158,4 @@ func (r *run) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%s: %d orders, %d kills, %d stops: %d doubled, %d lost, %d unknown, %d wrong, in %.0f s\n",
 		r.name(), r.orders, r.struck["kill"], r.struck["stop"],
 		r.audit.doubled, r.audit.lost, r.audit.unknown, r.audit.wrong+r.audit.strange+len(r.wrongs), r.took.Seconds())
-}
-
-// repeat calls do again and again in the background, until stop is called.
-func repeat(ctx context.Context, every time.Duration, do func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() {
-		for ; ctx.Err() == nil; _ = sleep.Context(ctx, every) {
-			do(ctx)
-		}
-	})
-	return func() { cancel(); work.Wait() }
 }

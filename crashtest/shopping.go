@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/process"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
@@ -29,7 +30,7 @@ func newShopping(r *run) *shopping {
 
 // begin lets the person decide during the faults.
 func (s *shopping) begin(ctx context.Context) (stop func()) {
-	return repeat(ctx, 10*pollInterval, s.person.work)
+	return chaos.Repeat(ctx, 10*pollInterval, s.person.work)
 }
 
 // ask sends one order. The bank's outage starts after the first third of the orders. The last third
@@ -54,12 +55,12 @@ func (s *shopping) endure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resp, err := client.Do(req)
-	if err != nil {
+	status, _, body, err := fetch(client, req)
+	switch {
+	case err != nil:
 		return err
-	}
-	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		return errors.Join(err, errors.New(resp.Status))
+	case status != http.StatusOK:
+		return &statusError{status, string(body)}
 	}
 	return sleep.Context(ctx, s.outage)
 }

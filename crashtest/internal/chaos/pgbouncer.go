@@ -21,21 +21,11 @@ func restartBouncer(ctx context.Context, at *Stack, random *rand.Rand) error {
 
 // watchBouncer restarts PgBouncer if it has exited, as a supervisor does.
 func (at *Stack) watchBouncer(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	at.supervise = func() {
-		cancel()
-		<-done
-	}
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			at.serving.Lock()
-			if !at.bouncer.Runs() {
-				_ = at.bouncer.Restart(ctx) // retried in the next round
-			}
-			at.serving.Unlock()
-			_ = sleep.Context(ctx, 50*time.Millisecond)
+	at.supervise = Repeat(ctx, 50*time.Millisecond, func(ctx context.Context) {
+		at.serving.Lock()
+		defer at.serving.Unlock()
+		if !at.bouncer.Runs() {
+			_ = at.bouncer.Restart(ctx) // retried in the next round
 		}
-	}()
+	})
 }

@@ -102,6 +102,18 @@ func (s *Storm) strike(ctx context.Context, f fault, random *rand.Rand) {
 	}
 }
 
+// Repeat calls do again and again in the background, until stop is called.
+func Repeat(ctx context.Context, every time.Duration, do func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for ; ctx.Err() == nil; _ = sleep.Context(ctx, every) {
+			do(ctx)
+		}
+	})
+	return func() { cancel(); work.Wait() }
+}
+
 // wait waits until n items are finished.
 func (s *Storm) wait(ctx context.Context, n int) {
 	for s.finished.Load() < int64(n) && ctx.Err() == nil {
