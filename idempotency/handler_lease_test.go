@@ -491,18 +491,20 @@ func TestAmbiguousEndIsUnknown(t *testing.T) {
 // the work counts.
 func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		end  func(context.Context) (context.Context, context.CancelFunc)
-		code int
-		want idempotency.Status
+		name  string
+		end   func(context.Context) (context.Context, context.CancelFunc)
+		code  int
+		want  idempotency.Status
+		store idempotency.Store
 	}{
-		{"leaves: released", leaving(nil), http.StatusServiceUnavailable, idempotency.FailedRetryable},
-		{"leaves: completed", leaving(nil), http.StatusCreated, idempotency.Completed},
-		{"its deadline passes: released", expiring, http.StatusServiceUnavailable, idempotency.FailedRetryable},
-		{"its deadline passes: completed", expiring, http.StatusCreated, idempotency.Completed},
+		{"leaves: released", leaving(nil), http.StatusServiceUnavailable, idempotency.FailedRetryable, new(idempotency.Memory)},
+		{"leaves: completed", leaving(nil), http.StatusCreated, idempotency.Completed, new(idempotency.Memory)},
+		{"leaves a transaction: completed", leaving(nil), http.StatusCreated, idempotency.Completed, newLedger()},
+		{"its deadline passes: released", expiring, http.StatusServiceUnavailable, idempotency.FailedRetryable, new(idempotency.Memory)},
+		{"its deadline passes: completed", expiring, http.StatusCreated, idempotency.Completed, new(idempotency.Memory)},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			store := new(idempotency.Memory)
+			store := row.store
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				select {
 				case <-time.After(2 * time.Second): // the bank
@@ -510,7 +512,7 @@ func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
 				case <-req.Context().Done():
 					w.WriteHeader(http.StatusGatewayTimeout)
 				}
-			})
+			}, func(h *idempotency.Handler) { _, h.Transactional = store.(driver.Transactor) })
 			ctx, cancel := row.end(t.Context())
 			defer cancel()
 			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)

@@ -72,6 +72,7 @@ func TestHandler_firstResponseAndReplay(t *testing.T) {
 	}
 }
 
+// The forms of a key have their tests beside their parser, in internal/idempotencykey.
 func TestHandler_keys(t *testing.T) {
 	const invalid = "key-invalid"
 	for _, row := range []struct {
@@ -97,6 +98,7 @@ func TestHandler_keys(t *testing.T) {
 		{name: "UTF-8 that is not ASCII", keys: []string{"schlüssel"}, problem: invalid},
 		{name: "two fields", keys: []string{"a", "b"}, problem: invalid},
 		{name: "the same field twice", keys: []string{"a", "a"}, problem: invalid},
+		{name: "two fields, one of them empty", keys: []string{"a", ""}, problem: invalid},
 		{name: "punctuation", keys: []string{"!#$%&'()*+-./:<=>?@[]^_`{|}~"}},
 		{name: "quoted", keys: []string{`"comp1:invoice:001"`}},
 	} {
@@ -114,6 +116,7 @@ func TestHandler_keys(t *testing.T) {
 				return
 			}
 			p := requireProblem(t, w, http.StatusBadRequest, row.problem)
+			assert.Equal(t, row.problem == invalid, strings.HasPrefix(p.Detail, "Idempotency-Key "), p.Detail)
 			for _, key := range row.keys {
 				if len(key) > 3 {
 					assert.NotContains(t, p.Detail, key, "a key is a secret")
@@ -126,6 +129,12 @@ func TestHandler_keys(t *testing.T) {
 			assert.Equal(t, http.StatusBadRequest, r.last(t).Code)
 		})
 	}
+	t.Run("another field, in any case", func(t *testing.T) {
+		r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.Header = "x-request-id" })
+		req := request(t)
+		req.Header = http.Header{"X-Request-Id": {"k"}}
+		requireReplay(t, serve(r, req), serve(r, req))
+	})
 }
 
 func TestHandler_scopes(t *testing.T) {

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -78,11 +79,7 @@ func (o *observation) forget(row *handlerRow) {
 func observe(t *testing.T, handler http.HandlerFunc, row *handlerRow, http2 bool) observation {
 	t.Helper()
 	s := newServer(t, outer(handler), http2)
-	method := row.method
-	if method == "" {
-		method = http.MethodPost
-	}
-	req, err := http.NewRequest(method, s.URL, nil)
+	req, err := http.NewRequest(cmp.Or(row.method, http.MethodPost), s.URL, nil)
 	require.NoError(t, err)
 	if name, value, ok := strings.Cut(strings.TrimSpace(row.headers), ": "); ok {
 		req.Header.Set(name, value)
@@ -103,13 +100,12 @@ func observe(t *testing.T, handler http.HandlerFunc, row *handlerRow, http2 bool
 func TestResult(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		method  string
-		http2   bool
+		method  string // "": POST
 		handler func(w http.ResponseWriter)
 		want    http.Header
 	}{
-		{"nothing", "", false, func(http.ResponseWriter) {}, http.Header{}},
-		{"hop by hop", "", false, func(w http.ResponseWriter) {
+		{"nothing", "", func(http.ResponseWriter) {}, http.Header{}},
+		{"hop by hop", "", func(w http.ResponseWriter) {
 			for _, name := range []string{
 				"Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Transfer-Encoding",
 				"Upgrade", "Set-Cookie", "Date", "X-Named", "X-Named-Too", "X-Kept",
@@ -118,22 +114,22 @@ func TestResult(t *testing.T) {
 			}
 			w.Header()["Connection"] = []string{"close, x-named", "X-Named-Too"}
 		}, http.Header{"X-Kept": {"a"}, "Content-Length": nil}},
-		{"hop by hop, in other letters", "", false, func(w http.ResponseWriter) {
+		{"hop by hop, in other letters", "", func(w http.ResponseWriter) {
 			w.Header()["connection"] = []string{"x-named"}
 			w.Header()["x-named"] = []string{"a"}
 			w.Header()["SET-COOKIE"] = []string{"a=b"}
 			w.Header()["x-kept"] = []string{"a", "b"}
 		}, http.Header{"x-kept": {"a", "b"}}},
-		{"a replay's mark", "", false, func(w http.ResponseWriter) {
+		{"a replay's mark", "", func(w http.ResponseWriter) {
 			w.Header().Set("Idempotency-Replayed", "false")
 		}, http.Header{}},
-		{"middleware's, changed and gone", "", false, func(w http.ResponseWriter) {
+		{"middleware's, changed and gone", "", func(w http.ResponseWriter) {
 			w.Header().Set("X-Request-Id", "mine")
 			w.Header().Add("Vary", "Accept")
 			w.Header().Del("X-Frame-Options")
 			w.Header().Del("Set-Cookie")
 		}, http.Header{"X-Request-Id": {"mine"}, "Vary": {"Origin", "Accept"}, "X-Frame-Options": nil}},
-		{"trailers", "", false, func(w http.ResponseWriter) {
+		{"trailers", "", func(w http.ResponseWriter) {
 			w.Header().Set("Trailer", "X-Sum")
 			w.Header().Set(http.TrailerPrefix+"X-Other", "1")
 			write(w, "body")
@@ -142,7 +138,7 @@ func TestResult(t *testing.T) {
 			"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil,
 			"Trailer": {"X-Sum"}, "Trailer:X-Sum": {"1"}, "Trailer:X-Other": {"1"},
 		}},
-		{"trailers of one response", "", false, func(w http.ResponseWriter) {
+		{"trailers of one response", "", func(w http.ResponseWriter) {
 			w.Header().Set("Trailer", "Authentication-Info, X-Never")
 			write(w, "body")
 			w.Header().Set("Authentication-Info", `nextnonce="1"`)
@@ -150,35 +146,35 @@ func TestResult(t *testing.T) {
 		}, http.Header{
 			"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil, "Trailer": {"Authentication-Info, X-Never"},
 		}},
-		{"sniffed whole", "", false, func(w http.ResponseWriter) {
+		{"sniffed whole", "", func(w http.ResponseWriter) {
 			write(w, "<ht", "ml>")
 		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}}},
-		{"a flush has no effect", "", false, func(w http.ResponseWriter) {
+		{"a flush has no effect", "", func(w http.ResponseWriter) {
 			write(w, "<ht")
 			w.(http.Flusher).Flush()
 			write(w, "ml>")
 		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}}},
-		{"encoded", "", false, func(w http.ResponseWriter) {
+		{"encoded", "", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "br")
 			write(w, "<html>")
 		}, http.Header{"Content-Encoding": {"br"}}},
-		{"not to be sniffed", "", false, func(w http.ResponseWriter) {
+		{"not to be sniffed", "", func(w http.ResponseWriter) {
 			w.Header()["Content-Type"] = nil
 			write(w, "<html>")
 		}, http.Header{"Content-Type": nil}},
-		{"its own transfer encoding", "", false, func(w http.ResponseWriter) {
+		{"its own transfer encoding", "", func(w http.ResponseWriter) {
 			w.Header().Set("Transfer-Encoding", "identity")
 			write(w, "<html>")
 		}, http.Header{"Content-Type": nil, "Content-Length": nil}},
-		{"a length of its own", "", false, func(w http.ResponseWriter) {
+		{"a length of its own", "", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "6")
 			write(w, "<html>")
 			w.(http.Flusher).Flush()
 		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}, "Content-Length": {"6"}}},
-		{"HEAD, flushed, and nothing", "HEAD", false, func(w http.ResponseWriter) {
+		{"HEAD, flushed, and nothing", "HEAD", func(w http.ResponseWriter) {
 			w.(http.Flusher).Flush()
 		}, http.Header{}},
-		{"204, flushed", "", false, func(w http.ResponseWriter) {
+		{"204, flushed", "", func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusNoContent)
 			w.(http.Flusher).Flush()
 		}, http.Header{}},
@@ -192,14 +188,7 @@ func TestResult(t *testing.T) {
 				w.Header().Set("X-Frame-Options", "DENY")
 				w.Header().Set("Set-Cookie", "a=b")
 			}
-			r := httptest.NewRequest(http.MethodPost, "/", nil)
-			if row.method != "" {
-				r.Method = row.method
-			}
-			if row.http2 {
-				r.ProtoMajor, r.ProtoMinor = 2, 0
-			}
-			c := newCapture(w, r, testLimit)
+			c := newCapture(w, httptest.NewRequest(cmp.Or(row.method, http.MethodPost), "/", nil), testLimit)
 			defer c.close()
 			row.handler(c)
 			c.finish()

@@ -196,33 +196,17 @@ func TestCommit_withoutAnAnswerIsLookedUp(t *testing.T) {
 	}
 }
 
-// The answer to a commit is lost, and another execution has done the work before the look-up.
+// The answer to a commit is lost, and another execution has done the work before the look-up, or is at it.
 // Its result is not that of the first execution.
 func TestCommit_lostToAnotherExecution(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ledger := newLedger()
-		store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
-		a := newRig(store, charge(t, http.StatusCreated), transactional)
-		b := newRig(ledger, charge(t, http.StatusCreated), transactional)
-		response := a.goPost(t)
-		time.Sleep(time.Second)
-		won := b.post(t)
-		assert.Equal(t, http.StatusCreated, won.Code)
-		requireProblem(t, <-response, http.StatusServiceUnavailable, "lease-lost")
-		requireReplay(t, won, a.post(t))
-		assert.Equal(t, 100, ledger.sum("acct"))
-	})
-}
-
-// The same, and the other execution is still in progress.
-func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		takes time.Duration
 		kind  string
 	}{
-		{"and ends in time", 10 * time.Second, "lease-lost"},
-		{"and does not", 10 * time.Minute, "store"},
+		{"done before", 0, "lease-lost"},
+		{"in progress, and ends in time", 10 * time.Second, "lease-lost"},
+		{"in progress, and does not", 10 * time.Minute, "store"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			ledger := newLedger()
@@ -239,7 +223,9 @@ func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 			began := time.Now()
 			requireProblem(t, <-response, http.StatusServiceUnavailable, row.kind)
 			assert.Less(t, time.Since(began), time.Minute)
-			assert.Equal(t, http.StatusCreated, (<-won).Code)
+			first := <-won
+			assert.Equal(t, http.StatusCreated, first.Code)
+			requireReplay(t, first, a.post(t))
 			assert.Equal(t, 100, ledger.sum("acct"))
 		})
 	}
@@ -343,24 +329,5 @@ func TestWorkThatCommitsByItselfAndTheStoreIsGone(t *testing.T) {
 		time.Sleep(time.Minute)
 		requireUnknown(t, r)
 		assert.EqualValues(t, 1, r.executions.Load())
-	})
-}
-
-// A client that leaves during a transaction does not end it.
-func TestClientGoneInATransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newLedger()
-		work := charge(t, 201)
-		ctx, cancel := context.WithCancel(t.Context())
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			work(w, req)
-			cancel()
-			time.Sleep(time.Second)
-			assert.NoError(t, req.Context().Err())
-		}, transactional)
-		first := serve(r, request(t).WithContext(ctx))
-		assert.Equal(t, http.StatusCreated, first.Code)
-		assert.Equal(t, 100, store.sum("acct"))
-		requireReplay(t, first, r.post(t))
 	})
 }
