@@ -15,8 +15,8 @@
 package retryafter
 
 import (
-	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -105,33 +105,21 @@ type Number struct {
 // ParseNumber parses digits, with an optional point and more digits ("1.5"), and optional blanks around them. All else
 // is malformed, such as a sign or an exponent. A number that is too large is reduced to math.MaxInt64.
 func ParseNumber(s string) (n Number, ok bool) {
-	s = Trim(s)
-	point := 0
-	for ; point < len(s) && isDigit(s[point]); point++ {
-		if n.Whole > math.MaxInt64/10 {
-			n.Whole = math.MaxInt64
-		} else if n.Whole = 10*n.Whole + int64(s[point]-'0'); n.Whole < 0 {
-			n.Whole = math.MaxInt64
-		}
-	}
-	switch {
-	case point == len(s):
-		return n, point > 0
-	case point == 0, point == len(s)-1, s[point] != '.': // a digit must precede and follow it
+	whole, fraction, pointed := strings.Cut(Trim(s), ".")
+	if !isDigits(whole) || pointed && !isDigits(fraction) {
 		return Number{}, false
 	}
+	n.Whole, _ = strconv.ParseInt(whole, 10, 64) // out of range: math.MaxInt64
 	unit := int64(1e8)
-	for _, digit := range []byte(s[point+1:]) {
-		if !isDigit(digit) {
-			return Number{}, false
-		}
+	for _, digit := range []byte(fraction) {
 		n.Nanos += int64(digit-'0') * unit
 		unit /= 10
 	}
 	return n, true
 }
 
-func isDigit(c byte) bool { return c-'0' <= 9 }
+// isDigits reports whether s is one or more digits.
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // Duration returns n times unit, in [0, Max], rounded down to a nanosecond. The unit must be in (0, 24h].
 func (n Number) Duration(unit time.Duration) time.Duration {
