@@ -10,9 +10,6 @@ import (
 // condition is a header field that makes a PUT conditional.
 type condition struct{ name, value string }
 
-// ifNoneExists permits a PUT only to create the resource (RFC 9110 section 13.1.2).
-func ifNoneExists() condition { return condition{"If-None-Match", "*"} }
-
 // conditionOf returns the condition that the resource is unchanged since a response with this
 // header. Its name is "" if the header has no usable validator.
 func conditionOf(h http.Header, useDates bool) condition {

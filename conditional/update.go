@@ -199,7 +199,7 @@ func (t *update) cycle(ctx context.Context) (*http.Response, error) {
 			return nil, ErrUnknown
 		}
 	}
-	cond := ifNoneExists()
+	cond := condition{"If-None-Match", "*"} // a PUT that only creates the resource (RFC 9110 section 13.1.2)
 	if current != nil {
 		if cond = conditionOf(resp.Header, t.LastModified); cond.name == "" {
 			return nil, ErrNoETag

@@ -269,16 +269,15 @@ func notString(text []byte) (i int, item []byte, found bool) {
 
 func (c *fieldErrors) duration(path string, text []byte) (time.Duration, bool) {
 	var value string
-	if text[0] != '"' || json.Unmarshal(text, &value) != nil {
-		c.addf(path, `got %s, want duration string such as "5s"`, kindOf(text))
-		return 0, false
+	got := kindOf(text)
+	if text[0] == '"' && json.Unmarshal(text, &value) == nil {
+		if d, err := time.ParseDuration(value); err == nil {
+			return d, true
+		}
+		got = strconv.Quote(value)
 	}
-	d, err := time.ParseDuration(value)
-	if err != nil {
-		c.addf(path, `got %s, want duration string such as "5s"`, strconv.Quote(value))
-		return 0, false
-	}
-	return d, true
+	c.addf(path, `got %s, want duration string such as "5s"`, got)
+	return 0, false
 }
 
 // strategies are the strategies with a base and a maximum.

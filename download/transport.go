@@ -96,11 +96,7 @@ func (t *Transport) CloseIdleConnections() {
 func (t *Transport) Unwrap() http.RoundTripper { return t.inner() }
 
 func (t *Transport) inner() http.RoundTripper {
-	t.once.Do(func() {
-		if t.base = t.Base; t.base == nil {
-			t.base = &resilienthttp.Transport{}
-		}
-	})
+	t.once.Do(func() { t.base = cmp.Or[http.RoundTripper](t.Base, &resilienthttp.Transport{}) })
 	return t.base
 }
 

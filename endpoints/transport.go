@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -106,9 +107,7 @@ func (t *Transport) Unwrap() http.RoundTripper {
 }
 
 func (t *Transport) configure() {
-	if t.inner = t.Transport; t.inner == nil {
-		t.inner = &resilienthttp.Transport{}
-	}
+	t.inner = cmp.Or(t.Transport, &resilienthttp.Transport{})
 	if t.invalid = t.Validate(); t.invalid != nil {
 		return
 	}

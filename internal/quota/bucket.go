@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,12 @@ type bucketKey struct {
 	account *account
 	name    string // the server's; may be "" for an id
 	id      uint64
+}
+
+// Clone copies the name, which is a part of a header.
+func (k bucketKey) Clone() bucketKey {
+	k.name = strings.Clone(k.name)
+	return k
 }
 
 // init makes a bucket of an account.

@@ -102,15 +102,14 @@ func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 	if d := b.known(field.Name); d != nil {
 		return d
 	}
+	if len(b.dims) < maxDimensions {
+		b.dims = append(b.dims, dimension{}) // never mentioned
+	}
 	stalest := 0
 	for i := range b.dims {
 		if b.dims[i].mentioned < b.dims[stalest].mentioned {
 			stalest = i
 		}
-	}
-	if len(b.dims) < maxDimensions {
-		b.dims = append(b.dims, dimension{})
-		stalest = len(b.dims) - 1
 	}
 	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, part: initialPart}
 	return &b.dims[stalest]

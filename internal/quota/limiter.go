@@ -20,7 +20,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash/maphash"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -70,16 +69,11 @@ func New(c Config) *Limiter {
 	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
 	l.sets.Keep = (*Set).Active // others have no information, and are evicted first
 	l.sets.Held = (*Set).Held
-	l.sets.Clone = strings.Clone
 	l.sets.Init = func(scope string, s *Set) { s.init(l, scope) }
 	l.accounts.Keep = func(a *account) bool { return a.known.Load() } // others are evicted first
 	l.accounts.Init = func(k accountKey, a *account) {
 		a.accountKey, a.limiter = k, l
 		a.general.init(bucketKey{account: a})
-	}
-	l.buckets.Clone = func(k bucketKey) bucketKey {
-		k.name = strings.Clone(k.name) // a part of a header
-		return k
 	}
 	l.buckets.Init = func(k bucketKey, b *bucket) { b.init(k) }
 	l.routes.Max = maxRoutes

@@ -36,11 +36,6 @@ type Map[K comparable, V any] struct {
 	// that no entry is held.
 	Held func(*V) bool
 
-	// Clone copies a key before it is stored. A key is often a part of a larger string, which it
-	// would keep in memory. nil means that a string or a [Key] is copied, and a key of any other
-	// type is not.
-	Clone func(K) K
-
 	// Init initializes the V of a new key before another goroutine can see it. It is called with
 	// a shard locked, after the eviction, and must not use the Map. The key is the stored copy.
 	// nil means that V stays the zero value.
@@ -121,7 +116,7 @@ func (m *Map[K, V]) add(key K) *V {
 	if m.shards == nil {
 		m.makeShards()
 	}
-	key = m.clone(key)
+	key = clone(key)
 	own := m.next
 	m.next = (own + 1) % len(m.shards)
 	for i := range min(maxShards, len(m.shards)) {
@@ -148,15 +143,13 @@ func (m *Map[K, V]) limit() int {
 	return m.Max
 }
 
-func (m *Map[K, V]) clone(key K) K {
-	if m.Clone != nil {
-		return m.Clone(key)
-	}
+// clone copies a string, or a key that can copy itself. It is often a part of a larger string, which it would keep in memory.
+func clone[K any](key K) K {
 	switch k := any(&key).(type) {
 	case *string:
 		*k = strings.Clone(*k)
-	case *Key:
-		*k = k.Clone()
+	case interface{ Clone() K }:
+		return k.Clone()
 	}
 	return key
 }

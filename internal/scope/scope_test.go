@@ -236,7 +236,6 @@ func TestMap_memoryIsFlat(t *testing.T) {
 }
 
 func TestMap_clonesKeys(t *testing.T) {
-	type pair struct{ host, bucket string }
 	url := strings.Repeat("x", 1000)
 	stored := func(m *Map[string, int]) string { return m.shards[0].ring[0].key }
 
@@ -251,16 +250,6 @@ func TestMap_clonesKeys(t *testing.T) {
 	require.Same(t, first, k.Get(named))
 	require.NotSame(t, first, k.Get(Key{url[:10], 2}), "another class")
 	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(k.shards[0].ring[0].key.Name))
-
-	calls := 0
-	s := Map[pair, int]{Max: 1, Clone: func(p pair) pair {
-		calls++
-		return pair{strings.Clone(p.host), strings.Clone(p.bucket)}
-	}}
-	p := s.Get(pair{url[:10], "b"})
-	require.Same(t, p, s.Get(pair{url[:10], "b"}))
-	require.Equal(t, 1, calls, "only what is stored is copied")
-	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(s.shards[0].ring[0].key.host))
 }
 
 func TestMap_panicOfKeepLeavesItUnlocked(t *testing.T) {
