@@ -264,7 +264,7 @@ func (r *Report) plots() ([]plot, error) {
 // panel has a line for each run. A logarithmic one leaves out seconds without a value, and is not ok
 // without any.
 func (r *Report) panel(values func(*Run) []float64, log bool) (panel chart.Panel, ok bool) {
-	panel = chart.Panel{X: "seconds", LogY: log}
+	panel = chart.Panel{X: "seconds", LogY: log, Band: r.Band}
 	low, high := math.Inf(1), 0.0
 	for i, run := range r.drawn() {
 		line := chart.Line{Name: run.Name, Thick: i == 0}
@@ -285,9 +285,6 @@ func (r *Report) panel(values func(*Run) []float64, log bool) (panel chart.Panel
 		}
 	} else {
 		panel.Max = max(1.05*high, 1)
-	}
-	if r.Band[1] > r.Band[0] {
-		panel.Bands = [][2]float64{r.Band}
 	}
 	return panel, ok
 }

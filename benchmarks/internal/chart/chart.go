@@ -26,10 +26,10 @@ type Line struct {
 type Panel struct {
 	X     string // the name of the x axis
 	Lines []Line
-	Max   float64      // of the y axis; 0: automatic
-	Bands [][2]float64 // shaded periods of the x axis
-	LogY  bool
-	Min   float64 // of a logarithmic y axis that has a Max; 0: automatic
+	Band  [2]float64 // a shaded period of the x axis; both 0: none
+
+	LogY     bool
+	Min, Max float64 // of the y axis
 }
 
 // palette are the colours of the lines: those of Okabe and Ito for colour-blind readers
@@ -112,8 +112,8 @@ func render(width, height float64, plots []*plot.Plot, legend *plot.Legend) ([]b
 func (panel Panel) plot() (*plot.Plot, error) {
 	p := blank()
 	p.X.Label.Text = panel.X
-	for _, band := range panel.Bands {
-		if err := shade(p, band, panel.Min, panel.Max); err != nil {
+	if panel.Band[1] > panel.Band[0] {
+		if err := panel.shade(p); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +126,7 @@ func (panel Panel) plot() (*plot.Plot, error) {
 		if len(line.X) == 0 {
 			continue // it has no values
 		}
-		l, err := plotter.NewLine(panel.points(line))
+		l, err := plotter.NewLine(line.points())
 		if err != nil {
 			return nil, err
 		}
@@ -136,32 +136,22 @@ func (panel Panel) plot() (*plot.Plot, error) {
 			p.Add(&plotter.Scatter{XYs: marked(l.XYs, i), GlyphStyle: style})
 		}
 	}
-	if !panel.LogY {
-		p.Y.Min = 0
-	}
-	if panel.Max > 0 {
-		p.Y.Max = panel.Max
-	}
-	if panel.Min > 0 {
-		p.Y.Min = panel.Min
-	}
+	p.Y.Min, p.Y.Max = panel.Min, panel.Max
 	return p, nil
 }
 
-func (panel Panel) points(line Line) plotter.XYs {
+func (line Line) points() plotter.XYs {
 	points := make(plotter.XYs, len(line.X))
 	for i := range line.X {
 		points[i].X, points[i].Y = line.X[i], line.Y[i]
-		if panel.Max > 0 {
-			points[i].Y = min(points[i].Y, panel.Max)
-		}
 	}
 	return points
 }
 
-// shade shades a period of the x axis.
-func shade(p *plot.Plot, band [2]float64, bottom, top float64) error {
-	area, err := plotter.NewPolygon(plotter.XYs{{X: band[0], Y: bottom}, {X: band[1], Y: bottom}, {X: band[1], Y: top}, {X: band[0], Y: top}})
+// shade shades the Band.
+func (panel Panel) shade(p *plot.Plot) error {
+	from, to, bottom, top := panel.Band[0], panel.Band[1], panel.Min, panel.Max
+	area, err := plotter.NewPolygon(plotter.XYs{{X: from, Y: bottom}, {X: to, Y: bottom}, {X: to, Y: top}, {X: from, Y: top}})
 	if err != nil {
 		return err
 	}

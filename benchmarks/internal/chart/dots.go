@@ -63,7 +63,7 @@ func WriteDots(file string, width, height float64, names []string, panels ...Dot
 func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
 	p := blank()
 	p.Title.Text, p.X.Label.Text = d.Title, d.X
-	p.X.Tick.Marker = every(0.2)
+	p.X.Tick.Marker = fifths()
 	p.Add(plotter.NewGrid())
 	labels := make([]string, len(names))
 	for i, name := range names {
@@ -91,14 +91,13 @@ func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
 	return p, nil
 }
 
-// every has a tick at each multiple of the step.
-func every(step float64) plot.Ticker {
-	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
-		for i := math.Ceil(low / step); i*step <= high+step/1e6; i++ {
-			ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step+0, 'g', 4, 64)})
-		}
-		return ticks
-	})
+// fifths has a tick at each fifth of a ratio.
+func fifths() (ticks plot.ConstantTicks) {
+	for i := range 6 {
+		ratio := float64(i) / 5
+		ticks = append(ticks, plot.Tick{Value: ratio, Label: strconv.FormatFloat(ratio, 'g', -1, 64)})
+	}
+	return ticks
 }
 
 func (d Dots) points(series, lines int) (points plotter.XYs) {
