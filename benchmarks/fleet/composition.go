@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -312,11 +313,11 @@ func (c *composer) limitTo(granted float64) {
 			}
 		}
 		l.Quota = max(int(granted*l.Window.Seconds()), 1)
-		c.describef("a quota of %d in %v, headers: %v", l.Quota, l.Window, says)
+		c.describef("a quota of %d in %v, headers: %s", l.Quota, l.Window, cmp.Or(says, "all"))
 	} else {
 		l.Rate, l.Burst = granted, int(c.between(1, 30))
 		l.Status = OneOf(c.Dice, http.StatusTooManyRequests, http.StatusServiceUnavailable)
-		c.describef("a token bucket of %.3g/s, burst %d, status %d, headers: %v", l.Rate, l.Burst, l.Status, says)
+		c.describef("a token bucket of %.3g/s, burst %d, status %d, headers: %s", l.Rate, l.Burst, l.Status, cmp.Or(says, "all"))
 	}
 	c.scenario.Server.Limit = l
 }
@@ -385,11 +386,4 @@ func (c *composer) slowResponses() {
 	f.Response.Until = f.Response.After * 2
 	c.add(f)
 	c.describef("%.3g of responses take %v to %v", f.Share, f.Response.After, f.Response.Until)
-}
-
-// String names the policy.
-func (s HeaderPolicy) String() string {
-	return map[HeaderPolicy]string{
-		AllHeaders: "all", HeadersOnRejections: "all, only on rejections", RetryAfterOnly: "Retry-After", NoHeaders: "none",
-	}[s]
 }

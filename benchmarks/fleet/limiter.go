@@ -27,14 +27,14 @@ type Limit struct {
 }
 
 // HeaderPolicy tells which headers a limit sends.
-type HeaderPolicy int
+type HeaderPolicy string
 
 // The header policies.
 const (
-	AllHeaders          HeaderPolicy = iota // quota: GitHub's headers on each response, and Retry-After; bucket: Retry-After: 1
-	HeadersOnRejections                     // the same, only on rejections
-	RetryAfterOnly                          // only Retry-After
-	NoHeaders                               // only a status
+	AllHeaders          HeaderPolicy = ""                        // quota: GitHub's headers on each response, and Retry-After; bucket: Retry-After: 1
+	HeadersOnRejections HeaderPolicy = "all, only on rejections" // the same, only on rejections
+	RetryAfterOnly      HeaderPolicy = "Retry-After"             // only Retry-After
+	NoHeaders           HeaderPolicy = "none"                    // only a status
 )
 
 // perSecond is the mean permitted rate.
