@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -65,19 +64,4 @@ func problems(what string, all []string) error {
 		return nil
 	}
 	return fmt.Errorf("%s:\n  %s", what, strings.Join(all, "\n  "))
-}
-
-// copyFiles copies files with relative names to dir.
-func copyFiles(dir string, files []string) error {
-	from := os.DirFS(".")
-	for _, name := range files {
-		content, err := fs.ReadFile(from, name)
-		if err != nil {
-			return err
-		}
-		if err := writeFile(dir, name, content); err != nil {
-			return err
-		}
-	}
-	return nil
 }

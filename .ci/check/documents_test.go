@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestCheckPageList(t *testing.T) {
@@ -43,9 +45,8 @@ func TestCheckPageList_sum(t *testing.T) {
 
 func TestCountWords_generated(t *testing.T) {
 	for _, kind := range []string{"defaults", "example", "overview"} {
-		if got := countWords("one two\n<!-- " + kind + ":begin x -->\n| a | b |\n<!-- " + kind + ":end -->\nthree"); got != 3 {
-			t.Errorf("%s: got %d, want 3: what a test generates does not count", kind, got)
-		}
+		text := "one two\n<!-- " + kind + ":begin x -->\n| a | b |\n<!-- " + kind + ":end -->\nthree"
+		require.Equal(t, 3, countWords(text), "what a test generates does not count: %s", kind)
 	}
 }
 
@@ -65,38 +66,26 @@ func TestCheckBlocks(t *testing.T) {
 }
 
 func TestAnchors(t *testing.T) {
-	got := anchors("# A page: with `Code`\n\n## What you see\n#no heading\n")
-	if want := []string{"a-page-with-code", "what-you-see"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	require.Equal(t, []string{"a-page-with-code", "what-you-see"}, anchors("# A page: with `Code`\n\n## What you see\n#no heading\n"))
 }
 
 func TestParseWords(t *testing.T) {
-	if got := parseWords("# words\nword\nin a way\n").FindAllString("Word, IN A WAY; words.", -1); len(got) != 2 {
-		t.Errorf("got %q, want two words", got)
-	}
+	require.Equal(t, []string{"Word", "IN A WAY"}, parseWords("# words\nword\nin a way\n").FindAllString("Word, IN A WAY; words.", -1))
 }
 
 func expect(t *testing.T, got []string, want string) {
 	t.Helper()
 	found := slices.ContainsFunc(got, func(problem string) bool { return strings.Contains(problem, want) })
-	if found != (want != "") {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	require.Equal(t, want != "", found, "got %q, want %q", got, want)
 }
 
 func TestProgramOf(t *testing.T) {
 	const program = "package main\n\nfunc main() {}\n"
-	for _, row := range []struct{ name, document, want string }{
-		{"a part and a program: the program", "```go\nx := 1\n```\n\n```go\n" + program + "```\n", program},
-		{"parts alone: none", "```go\nx := 1\n```\n", ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			if got, ok := programOf(row.document); got != row.want || ok != (row.want != "") {
-				t.Errorf("got %q, %v; want %q", got, ok, row.want)
-			}
-		})
-	}
+	got, ok := programOf("```go\nx := 1\n```\n\n```go\n" + program + "```\n")
+	require.True(t, ok)
+	require.Equal(t, program, got, "not the part")
+	_, ok = programOf("```go\nx := 1\n```\n")
+	require.False(t, ok, "parts alone")
 }
 
 func TestCheckPromises(t *testing.T) {

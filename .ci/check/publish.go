@@ -28,11 +28,10 @@ func publish([]string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	version, err := versionOf()
-	if err != nil {
+	r := &madeUp{dir: dir}
+	if err := r.copy(); err != nil {
 		return err
 	}
-	r := &madeUp{dir: dir, version: version}
 	defer r.forget()
 	if err := r.release(); err != nil {
 		return err
@@ -41,28 +40,6 @@ func publish([]string) error {
 		return err
 	}
 	return errors.Join(r.installAll(), r.readme())
-}
-
-// versionOf returns a version of this checkout's folder and content. What a run has compiled of the version serves the next run.
-func versionOf() (string, error) {
-	here, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	files, err := tracked()
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.New()
-	fmt.Fprintln(sum, here)
-	for _, name := range files {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
-	}
-	return fmt.Sprintf("v0.999999.0-ci.h%x", sum.Sum(nil)[:8]), nil
 }
 
 // madeUp is a release that only this machine has.
@@ -74,18 +51,37 @@ type madeUp struct {
 
 func (r *madeUp) source() string { return filepath.Join(r.dir, "source") }
 
-// release copies the checkout, runs tools/release in the copy, commits and tags.
-func (r *madeUp) release() error {
+// copy commits a copy of the checkout. The version is that of the checkout's folder and content: what a run has compiled of it
+// serves the next run.
+func (r *madeUp) copy() error {
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
 	files, err := tracked()
 	if err != nil {
 		return err
 	}
-	if err := copyFiles(r.source(), files); err != nil {
-		return err
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := writeFile(r.source(), name, content); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(r.git("init", "--quiet"), r.git("add", "--all", "--force"), r.git("commit", "--quiet", "--message=before")); err != nil {
 		return err
 	}
+	tree, err := output(r.source(), nil, "git", "rev-parse", "HEAD^{tree}")
+	sum := sha256.Sum256([]byte(here + tree))
+	r.version = fmt.Sprintf("v0.999999.0-ci.h%x", sum[:8])
+	return err
+}
+
+// release runs tools/release in the copy, commits and tags.
+func (r *madeUp) release() error {
 	tool := filepath.Join(r.dir, "release")
 	if _, err := output("tools", []string{"GOWORK=off"}, "go", "build", "-o", tool, "./release"); err != nil {
 		return err

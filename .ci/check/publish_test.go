@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestPublish releases two modules. The second one requires the first.
@@ -35,25 +38,19 @@ func TestPublish(t *testing.T) {
 				"nested/go.mod":  fmt.Sprintf("module %s/nested\n\ngo 1.26.0\n\nrequire %[1]s %s\n\nreplace %[1]s => ../\n", home, row.requires),
 				"nested/nest.go": fmt.Sprintf("// Package nested is a test.\npackage nested\n\nimport _ %q\n", home),
 			} {
-				if err := writeFile(r.source(), name, []byte(content)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, writeFile(r.source(), name, []byte(content)))
 			}
-			for _, err := range []error{
+			require.NoError(t, errors.Join(
 				r.git("init", "--quiet"), r.git("add", "--all"), r.git("commit", "--quiet", "--message=release"),
 				r.tag(r.version, path.Join("nested", r.version)), r.serve(),
-			} {
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
+			))
 			err := r.installAll()
-			switch {
-			case row.says == "" && err != nil:
-				t.Error(err)
-			case row.says != "" && (err == nil || !strings.Contains(err.Error(), row.says) || !strings.Contains(err.Error(), "nested cannot be installed")):
-				t.Errorf("got %v, want an error with %s", err, row.says)
+			if row.says == "" {
+				require.NoError(t, err)
+				return
 			}
+			require.ErrorContains(t, err, row.says)
+			require.ErrorContains(t, err, "nested cannot be installed")
 		})
 	}
 }
@@ -68,20 +65,14 @@ func TestForget(t *testing.T) {
 	}
 	stays := []string{home + "@v0.1.0/go.mod", "cache/download/" + home + "/@v/list", "golang.org/x/time@v0.16.0/go.mod"}
 	for _, name := range append(gone, stays...) {
-		if err := writeFile(cache, name, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, writeFile(cache, name, nil))
 	}
 	r.forget()
 	for _, name := range gone {
-		if _, err := os.Stat(path.Join(cache, name)); !os.IsNotExist(err) {
-			t.Errorf("%s is still there: %v", name, err)
-		}
+		require.NoFileExists(t, path.Join(cache, name))
 	}
 	for _, name := range stays {
-		if _, err := os.Stat(path.Join(cache, name)); err != nil {
-			t.Error(err)
-		}
+		require.FileExists(t, path.Join(cache, name))
 	}
 }
 
@@ -104,14 +95,9 @@ func TestInOrder(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			all := make([]module, 2)
 			for i, text := range []string{root, row.nested} {
-				if err := json.Unmarshal([]byte(text), &all[i]); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, json.Unmarshal([]byte(text), &all[i]))
 			}
-			got := strings.Join(inOrder(all, row.used, row.changelog), "\n")
-			if row.says == "" && got != "" || !strings.Contains(got, row.says) {
-				t.Errorf("got %q, want %q", got, row.says)
-			}
+			expect(t, inOrder(all, row.used, row.changelog), row.says)
 		})
 	}
 }
@@ -128,13 +114,8 @@ func TestDirectives(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var m module
-			if err := json.Unmarshal([]byte(row.module), &m); err != nil {
-				t.Fatal(err)
-			}
-			got := strings.Join(directives([]module{m}), "\n")
-			if row.says == "" && got != "" || !strings.Contains(got, row.says) {
-				t.Errorf("got %q, want %q", got, row.says)
-			}
+			require.NoError(t, json.Unmarshal([]byte(row.module), &m))
+			expect(t, directives([]module{m}), row.says)
 		})
 	}
 }
@@ -158,14 +139,15 @@ func TestJudge(t *testing.T) {
 			var files []string
 			for i, run := range row.runs {
 				files = append(files, filepath.Join(t.TempDir(), string(rune('a'+i))))
-				if err := os.WriteFile(files[i], []byte(run+"\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(files[i], []byte(run+"\n"), 0o600))
 			}
 			var out strings.Builder
 			err := judge(files, &out)
-			if !strings.Contains(out.String(), row.says) || (err == nil) != (row.error == "") || err != nil && !strings.Contains(err.Error(), row.error) {
-				t.Errorf("got %s%v, want %q and %q", out.String(), err, row.says, row.error)
+			require.Contains(t, out.String(), row.says)
+			if row.error == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, row.error)
 			}
 		})
 	}
