@@ -119,8 +119,7 @@ func TestDefaults_explicitValuesEqualZeroValues(t *testing.T) {
 	}
 	run := func(t *testing.T, p place, configure func(*resilienthttp.Transport)) Result {
 		t.Helper()
-		libraries, err := peers.Named(p.peer)
-		require.NoError(t, err)
+		libraries := named(t, p.peer)
 		s := p.scenario
 		s.Configure = configure
 		return Run(t, Config{Scenario: s, Peer: libraries[0], Topology: p.topology, Seed: Seed})

@@ -17,13 +17,7 @@ func ask(t *testing.T, s *server, id int, path string) reply {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(withCall(t.Context(), &Call{id: id}), 5*time.Second)
 	defer cancel()
-	start := time.Now()
-	resp, err := s.RoundTrip(request(ctx, http.MethodGet, path))
-	r := reply{err: err, took: time.Since(start)}
-	if resp != nil {
-		r.status, r.header = resp.StatusCode, resp.Header
-	}
-	return r
+	return get(ctx, s, path)
 }
 
 func TestFault_responses(t *testing.T) {
@@ -160,7 +154,7 @@ func TestServer_paces(t *testing.T) {
 		replies := crowd(t.Context(), s, 2)
 		require.Equal(t, 100*time.Millisecond, replies[0].took)
 		require.Equal(t, 200*time.Millisecond, replies[1].took)
-		require.Equal(t, 25*time.Millisecond, get(t.Context(), s).took)
+		require.Equal(t, 25*time.Millisecond, get(t.Context(), s, "/").took)
 	})
 }
 
@@ -181,7 +175,7 @@ func TestServer_exponentialTimes(t *testing.T) {
 				const requests = 2000
 				start := time.Now()
 				for range requests {
-					require.Equal(t, 200, get(t.Context(), s).status)
+					require.Equal(t, 200, get(t.Context(), s, "/").status)
 				}
 				require.InEpsilon(t, row.mean, time.Since(start)/requests, 0.08)
 			})
@@ -192,10 +186,10 @@ func TestServer_exponentialTimes(t *testing.T) {
 func TestServer_networkDeliversAfterTimeouts(t *testing.T) {
 	scenario := Scenario{During: time.Hour, Server: Server{Workers: 1, Service: time.Second, Network: time.Millisecond, AttemptTimeout: 100 * time.Millisecond}}
 	inBubble(t, scenario, func(t *testing.T, s *server) {
-		require.ErrorIs(t, get(t.Context(), s).err, timeoutError{})
+		require.ErrorIs(t, get(t.Context(), s, "/").err, timeoutError{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
-		group.Go(func() { require.ErrorIs(t, get(ctx, s).err, context.Canceled) })
+		group.Go(func() { require.ErrorIs(t, get(ctx, s, "/").err, context.Canceled) })
 		time.Sleep(50 * time.Millisecond)
 		cancel()
 		group.Wait()

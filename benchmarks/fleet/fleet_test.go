@@ -12,6 +12,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
+// named returns libraries by their names.
+func named(t *testing.T, names string) []peers.Peer {
+	t.Helper()
+	found, err := peers.Named(names)
+	require.NoError(t, err)
+	return found
+}
+
 // short runs ten virtual seconds of a scenario.
 func short(t *testing.T, scenario, peer string, topology Topology) Result {
 	t.Helper()
@@ -22,8 +30,7 @@ func scaled(t *testing.T, length time.Duration, scenario, peer string, topology 
 	t.Helper()
 	scenarios, err := Named(scenario)
 	require.NoError(t, err)
-	libraries, err := peers.Named(peer)
-	require.NoError(t, err)
+	libraries := named(t, peer)
 	r := Run(t, Config{Scenario: scenarios[0].scaledTo(length), Peer: libraries[0], Topology: topology, Seed: Seed})
 	t.Logf("\n%s\n%s", Header(), Line(Row{r}))
 	return r

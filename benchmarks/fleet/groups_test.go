@@ -46,8 +46,7 @@ func TestGroups(t *testing.T) {
 
 // Runs of a bare client are short.
 func TestRunAll_returnsResultsInTheOrderOfTheRuns(t *testing.T) {
-	bare, err := peers.Named("bare")
-	require.NoError(t, err)
+	bare := named(t, "bare")
 	var runs []Config
 	for _, rate := range []float64{10, 1000, 100} {
 		s := Scenario{Name: "x", During: time.Second, Load: Load{Rate: rate, Clients: 1}}
@@ -136,8 +135,7 @@ func TestSuccessBetween(t *testing.T) {
 // A bare client's calls fail during the outage, with all four failures, and not before or
 // after it.
 func TestBlips_failOnlyDuringTheOutage(t *testing.T) {
-	bare, err := peers.Named("bare")
-	require.NoError(t, err)
+	bare := named(t, "bare")
 	r := Run(t, Config{Scenario: blip(35, time.Second, callDeadline, false), Peer: bare[0], Topology: Own, Seed: Seed})
 	require.Zero(t, r.During.Succeeded)
 	require.Equal(t, r.Offered-r.During.Calls, r.Succeeded)
@@ -157,8 +155,7 @@ func TestMetSuccess_countsOnlyItsPathDuringTheOutage(t *testing.T) {
 }
 
 func TestDeadPorts_measureTheTimeUntilTheError(t *testing.T) {
-	naive, err := peers.Named("naive")
-	require.NoError(t, err)
+	naive := named(t, "naive")
 	for _, s := range deadPorts() {
 		r := Run(t, Config{Scenario: s, Peer: naive[0], Topology: Own, Seed: Seed})
 		require.Equal(t, 300, r.Offered)
@@ -207,8 +204,7 @@ func TestLife_isInReadme(t *testing.T) {
 	results := map[string]Result{}
 	for _, s := range life() {
 		for _, name := range lifePeers() {
-			found, err := peers.Named(name)
-			require.NoError(t, err)
+			found := named(t, name)
 			results[s.Name+"/"+name] = Run(t, Config{Scenario: s, Peer: found[0], Topology: Shared, Seed: Seed})
 		}
 	}
@@ -241,8 +237,7 @@ func TestLife_isInReadme(t *testing.T) {
 // tiers with four attempts each send more.
 func TestTiers(t *testing.T) {
 	at := func(peer string) Result {
-		libraries, err := peers.Named(peer)
-		require.NoError(t, err)
+		libraries := named(t, peer)
 		s := Scenario{Name: "tiers", During: 5 * time.Second, Tiers: 3, Load: Load{Rate: 20}, Server: always(1, Response{Status: 500})}
 		return Run(t, Config{Scenario: s, Peer: libraries[0], Topology: Shared, Seed: Seed})
 	}

@@ -3,7 +3,9 @@ package fleet
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,11 +34,7 @@ func TestLimiter_headers(t *testing.T) {
 			for i, want := range [][]string{row.in, row.refused} {
 				header, ok := l.admit(Epoch())
 				require.Equal(t, i == 0, ok)
-				var names []string
-				for name := range header {
-					names = append(names, name)
-				}
-				require.ElementsMatch(t, want, names)
+				require.ElementsMatch(t, want, slices.Collect(maps.Keys(header)))
 			}
 		})
 	}
@@ -50,13 +48,9 @@ type reply struct {
 	took   time.Duration
 }
 
-func get(ctx context.Context, s *server) reply {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server.model/", http.NoBody)
-	if err != nil {
-		return reply{err: err}
-	}
+func get(ctx context.Context, s *server, path string) reply {
 	start := time.Now()
-	resp, err := s.RoundTrip(req)
+	resp, err := s.RoundTrip(request(ctx, http.MethodGet, path))
 	r := reply{err: err, took: time.Since(start)}
 	if resp != nil {
 		r.status, r.header = resp.StatusCode, resp.Header
@@ -69,7 +63,7 @@ func crowd(ctx context.Context, s *server, n int) []reply {
 	replies := make([]reply, n)
 	var group sync.WaitGroup
 	for i := range n {
-		group.Go(func() { replies[i] = get(ctx, s) })
+		group.Go(func() { replies[i] = get(ctx, s, "/") })
 		synctest.Wait() // until it is in the queue
 	}
 	group.Wait()
@@ -125,7 +119,7 @@ func TestServer_finishesWorkOfClientsThatLeft(t *testing.T) {
 			require.Equal(t, 5*time.Millisecond, r.took)
 		}
 		// Their clients have left, but a new request waits until they are done.
-		require.Equal(t, 10*defaultService-5*time.Millisecond+defaultService, get(t.Context(), s).took)
+		require.Equal(t, 10*defaultService-5*time.Millisecond+defaultService, get(t.Context(), s, "/").took)
 		require.Equal(t, 10*defaultWorkers+1, s.load.total())
 	})
 }

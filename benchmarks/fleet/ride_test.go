@@ -72,8 +72,7 @@ func TestBackAfterOutage(t *testing.T) {
 // A bare client loses all calls of an outage, and only these, with one attempt each. A broken path costs it
 // nothing more than its calls.
 func TestRideText(t *testing.T) {
-	bare, err := peers.Named("bare")
-	require.NoError(t, err)
+	bare := named(t, "bare")
 	var rows Rows
 	require.Empty(t, rows.RideText())
 	for _, name := range []string{"ride-reset-4s-300-deadline-10s-20", "ride-path-0.5-deadline-10s"} {
@@ -89,8 +88,7 @@ func TestRideText(t *testing.T) {
 // judge runs a scenario with this library and a bare client, and returns the missed targets.
 func judge(t *testing.T, s Scenario, seed uint64) (missed []Verdict) {
 	t.Helper()
-	libraries, err := peers.Named(peers.Ours + ",bare")
-	require.NoError(t, err)
+	libraries := named(t, peers.Ours+",bare")
 	var rows Rows
 	for _, p := range libraries {
 		rows.Add(Run(t, Config{Scenario: s, Peer: p, Topology: Shared, Seed: seed}))
@@ -128,8 +126,7 @@ func TestHanging_targets(t *testing.T) {
 
 // A bare client misses each target of a hanging server.
 func TestHanging_bareClientMissesThem(t *testing.T) {
-	libraries, err := peers.Named("bare")
-	require.NoError(t, err)
+	libraries := named(t, "bare")
 	for _, s := range hanging() {
 		r := Run(t, Config{Scenario: s, Peer: libraries[0], Topology: Shared, Seed: Seed})
 		require.InDelta(t, never.Seconds(), failsAtOnce(r), 0.1, s.Name)
@@ -143,8 +140,7 @@ func TestGates(t *testing.T) {
 	run := func(scenario, peer string) Result {
 		s, err := Named(scenario)
 		require.NoError(t, err)
-		libraries, err := peers.Named(peer)
-		require.NoError(t, err)
+		libraries := named(t, peer)
 		s[0] = s[0].scaledTo(6 * time.Second)
 		s[0].Server.Workers, s[0].Server.Queue, s[0].Load.Rate = defaultWorkers/3, defaultQueue/3, Rate/3
 		r := Run(t, Config{Scenario: s[0], Peer: libraries[0], Topology: Shared, Seed: Seed})

@@ -46,27 +46,29 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestVerdict_timesBareNeedsABareClient(t *testing.T) {
-	target := atMost("429s", tooMany, 1.25, "%.0f").timesBare(tooMany)
-	_, ok := target.verdict(resultOf("429s", 9), nil)
-	require.False(t, ok)
-	verdict, ok := target.verdict(resultOf("429s", 9), []Result{{Bare: map[string]float64{"429s": 8}}})
-	require.True(t, ok)
-	require.Equal(t, "≤ 10", verdict.Want)
-	require.True(t, verdict.Reached)
-}
-
-func TestVerdict_plusBareNeedsABareClient(t *testing.T) {
-	target := atLeast("success", Result.Success, -0.01, "%.3f").plusBare(Result.Success)
-	_, ok := target.verdict(resultOf("success", 0.9), nil)
-	require.False(t, ok)
-	for measured, reached := range map[float64]bool{0.63: false, 0.641: true} {
-		verdict, ok := target.verdict(resultOf("success", measured), []Result{{Bare: map[string]float64{"success": 0.65}}})
+// A target that depends on a bare client's value has no verdict without it.
+func TestVerdict_needsABareClient(t *testing.T) {
+	few := atMost("429s", tooMany, 1.25, "%.0f").timesBare(tooMany)
+	near := atLeast("success", Result.Success, -0.01, "%.3f").plusBare(Result.Success)
+	for _, row := range []struct {
+		target         Target
+		measured, bare float64
+		want           string
+		reached        bool
+	}{
+		{few, 9, 8, "≤ 10", true},
+		{near, 0.63, 0.65, "≥ 0.640", false},
+		{near, 0.641, 0.65, "≥ 0.640", true},
+	} {
+		ours := resultOf(row.target.What, row.measured)
+		_, ok := row.target.verdict(ours, nil)
+		require.False(t, ok)
+		verdict, ok := row.target.verdict(ours, []Result{{Bare: map[string]float64{row.target.What: row.bare}}})
 		require.True(t, ok)
-		require.Equal(t, "≥ 0.640", verdict.Want)
-		require.Equal(t, reached, verdict.Reached)
+		require.Equal(t, row.want, verdict.Want)
+		require.Equal(t, row.reached, verdict.Reached)
 	}
-	r := Result{Config: Config{Scenario: Scenario{Targets: []Target{target}}}, Offered: 4, Succeeded: 3}
+	r := Result{Config: Config{Scenario: Scenario{Targets: []Target{near}}}, Offered: 4, Succeeded: 3}
 	r.measure()
 	require.InDelta(t, 0.75, r.Bare["success"], 1e-9)
 }

@@ -16,8 +16,7 @@ const harmedAtMost = 0.1
 
 // A short run of the random compositions.
 func TestRandom_harmsFewCompositions(t *testing.T) {
-	libraries, err := peers.Named(peers.Ours)
-	require.NoError(t, err)
+	libraries := named(t, peers.Ours)
 	trials := Random(t, Seed, 12, libraries, func(trial Trial) {
 		require.GreaterOrEqual(t, trial.Bare.Offered, minCalls)
 		require.LessOrEqual(t, trial.Bare.Success(), 0.99)
@@ -34,8 +33,7 @@ func TestRandom_harmsFewCompositions(t *testing.T) {
 
 // Two runs of a bare client are the same, call by call.
 func TestRandom_bareClientEqualsItself(t *testing.T) {
-	libraries, err := peers.Named("bare")
-	require.NoError(t, err)
+	libraries := named(t, "bare")
 	for number := range 12 {
 		trial := Alone(t, Seed, number, libraries)
 		p := Pair(trial.Of[0], trial.Bare)

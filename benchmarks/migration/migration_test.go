@@ -150,15 +150,7 @@ func patient(base http.RoundTripper) do {
 		}
 		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 	}
-	standard := client.StandardClient()
-	return func(req *http.Request) (int, error) {
-		resp, err := standard.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode, nil
-	}
+	return sender(client.StandardClient())
 }
 
 // pending is a Base that makes a 200 a 425 if the work is not done.
@@ -238,23 +230,10 @@ func TestRetryablehttp_attemptsAfterTimeouts(t *testing.T) {
 			client := retryablehttp.NewClient()
 			client.Logger = nil
 			client.HTTPClient = &http.Client{Transport: base, Timeout: time.Second}
-			return func(req *http.Request) (int, error) {
-				resp, err := client.StandardClient().Do(req)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				return 0, err
-			}
+			return sender(client.StandardClient())
 		}, 5},
 		{"Transport", func(base http.RoundTripper) do {
-			client := &http.Client{Transport: &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}}
-			return func(req *http.Request) (int, error) {
-				resp, err := client.Do(req)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-				return 0, err
-			}
+			return sender(&http.Client{Transport: &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}})
 		}, 2},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
