@@ -236,29 +236,6 @@ func TestAwaitTurn(t *testing.T) {
 	}
 }
 
-// A call that leaves the queue, also in the instant of its turn, keeps no other back.
-func TestAwaitTurn_ends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := with(Rules{})
-		limits := waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour}
-		first, ok := b.AwaitTurn(time.Now(), limits)
-		require.True(t, ok)
-		for _, left := range []time.Duration{0, time.Second / 2} {
-			_, ok = b.AwaitTurn(time.Now(), waitqueue.Limits{Ctx: t.Context(), MaxWait: left})
-			require.False(t, ok)
-		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, ok = b.AwaitTurn(time.Now(), waitqueue.Limits{Ctx: gone, MaxWait: time.Hour})
-		require.False(t, ok)
-		first.Done(Result{})
-		begun := time.Now()
-		_, ok = b.AwaitTurn(begun, limits)
-		require.True(t, ok)
-		require.Zero(t, time.Since(begun))
-	})
-}
-
 // In another testing/synctest bubble the clock is set back.
 func TestAwaitTurn_clockThatGoesBack(t *testing.T) {
 	b := with(Rules{})
@@ -272,26 +249,4 @@ func TestAwaitTurn_clockThatGoesBack(t *testing.T) {
 			p.Done(Result{Pause: time.Minute})
 		})
 	}
-}
-
-func TestAwaitTurn_thousandGoroutines(t *testing.T) {
-	b := with(Rules{Tokens: 5})
-	var done sync.WaitGroup
-	for i := range 1000 {
-		done.Go(func() {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if i%3 == 0 {
-				time.AfterFunc(time.Duration(i)*time.Microsecond, cancel)
-			}
-			p, ok := b.AwaitTurn(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Minute})
-			if ok && i%5 == 0 {
-				p.Cancel()
-			}
-			p.Done(Result{Succeeded: i%2 == 0})
-		})
-	}
-	done.Wait()
-	require.Zero(t, b.turns.queue.Len())
-	require.InDelta(t, 5, b.Status(&b.rules, time.Now()).Remaining, 1e-6)
 }
