@@ -133,30 +133,6 @@ func TestConn_race(t *testing.T) {
 	})
 }
 
-func TestConn_useAfterClose(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		call func(*Conn) error
-	}{
-		{"read", func(c *Conn) error { _, err := c.Read(nil); return err }},
-		{"write", func(c *Conn) error { _, err := c.Write(nil); return err }},
-		{"close", (*Conn).Close},
-		{"close write", (*Conn).CloseWrite},
-		{"set", func(c *Conn) error { return c.SetDeadline(time.Time{}) }},
-		{"set", func(c *Conn) error { return c.SetReadDeadline(time.Time{}) }},
-		{"set", func(c *Conn) error { return c.SetWriteDeadline(time.Time{}) }},
-		{"set", func(c *Conn) error { return c.SetLinger(0) }},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			a, _ := pair(t)
-			require.NoError(t, a.Close())
-			err := row.call(a)
-			require.ErrorIs(t, err, net.ErrClosed)
-			require.IsType(t, (*net.OpError)(nil), err)
-		})
-	}
-}
-
 func requireTimeout(t *testing.T, err error) {
 	t.Helper()
 	var ne net.Error

@@ -221,36 +221,6 @@ func TestClose_waitsForStartingHandlers(t *testing.T) {
 	}
 }
 
-// The cleanup of NewServer runs inside the bubble, after later cleanups, and virtual time
-// passes in it.
-func TestNewServer_cleanupRunsInBubble(t *testing.T) {
-	var mu sync.Mutex
-	var order []string
-	note := func(what string) {
-		mu.Lock()
-		defer mu.Unlock()
-		order = append(order, what)
-	}
-	var took time.Duration
-	synctest.Test(t, func(t *testing.T) {
-		var begin time.Time
-		t.Cleanup(func() {
-			took = time.Since(begin)
-			note("before the server")
-		})
-		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			time.Sleep(time.Hour)
-			note("handler")
-		}))
-		t.Cleanup(func() { note("after the server") })
-		c := &http.Client{Transport: s.Transport(), Timeout: time.Minute}
-		require.ErrorIs(t, errOf(c.Get(s.URL)), context.DeadlineExceeded)
-		begin = time.Now()
-	})
-	require.Equal(t, []string{"after the server", "handler", "before the server"}, order)
-	require.Equal(t, 59*time.Minute, took.Truncate(time.Second))
-}
-
 // logTB records log lines.
 type logTB struct {
 	testing.TB

@@ -220,31 +220,6 @@ func TestCounter_stressAwakening(t *testing.T) {
 	}
 }
 
-// Late writers and fast time: a sum is never more than all events, and never a torn word.
-func TestCounter_stressWrapping(t *testing.T) {
-	var c Counter
-	var clock, added atomic.Int64
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			r := rand.New(rand.NewPCG(2, uint64(g)))
-			for range 5000 {
-				now := time.Duration(clock.Add(r.Int64N(int64(length))))
-				if r.IntN(100) == 0 {
-					now = time.Duration(clock.Add(int64(length) << 17))
-				}
-				added.Add(1)
-				c.Add(now-time.Duration(r.Int64N(int64(length))), length, 1, 1)
-				limit := added.Load() + 8
-				if a, b := c.Newest(now, length, Buckets); a > uint64(limit) || b > uint64(limit) {
-					t.Errorf("%d, %d counted of %d", a, b, limit)
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
 func TestCounter_doesNotAllocate(t *testing.T) {
 	var c Counter
 	var now time.Duration
