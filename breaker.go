@@ -128,7 +128,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
-				Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
+				Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
 			}}
 			if c.retries != nil {
 				e.RestsTo = c.retries.restsTo

@@ -15,6 +15,7 @@ type closed struct {
 	failing   atomic.Bool               // no success since the streak began
 	releasing atomic.Bool               // calls that have waited are being released
 	pressed   atomic.Bool               // the last result since then was slow or a failure
+	took      atomic.Int64              // latency of the last success since then or under slow start; a later result can only add
 	streak    failureStreak             // guarded by Circuit.mu
 	answered  atomic.Int64              // when the last request that succeeded was sent
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
@@ -72,6 +73,10 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	if releasing && r.Outcome != None {
 		s.pressed.Store(r.Outcome == Failure || isSlow(c.baseline.Get(), r.Took))
 	}
+	held := releasing || l != nil
+	if held && (r.Outcome == Success || int64(r.Took) > s.took.Load()) {
+		s.took.Store(int64(r.Took))
+	}
 	switch r.Outcome {
 	case Success:
 		s.results.Add(at, c.breaker.rules.Window, 0, 1)
@@ -79,7 +84,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 		if s.failing.Load() {
 			s.failing.Store(false)
 		}
-		if l == nil && !releasing { // otherwise the latency contains the queue
+		if !held { // otherwise the latency contains the queue
 			c.baseline.Follow(at, r.Took)
 		}
 	case Failure:

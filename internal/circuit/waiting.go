@@ -177,7 +177,8 @@ func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
 	return time.Time{}
 }
 
-// sendNext releases the call that began first, or under slow start the one that began last.
+// sendNext releases the first call that has enough time for a response like the last one, because the server may have a
+// queue now.
 func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 	if next := w.release.Next(); now.Before(next) {
 		return next
@@ -187,14 +188,11 @@ func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 		return rejected.NotBefore
 	}
 	least := time.Duration(0)
-	if w.circuit.closed.Load().pressed.Load() {
+	closed := w.circuit.closed.Load()
+	if closed.pressed.Load() {
 		least = w.circuit.breaker.rules.Cooldown // the server cannot do more
 	}
 	w.release.Take(now, least)
-	if w.circuit.closed.Load().slowStart.Load() != nil {
-		w.queue.Grant(w.queue.Last(), p) // it has the most time left: the queue may be as long as the deadlines
-	} else {
-		w.queue.Grant(w.queue.First(), p)
-	}
+	w.queue.Grant(w.queue.InTime(now.Add(time.Duration(closed.took.Load())*3/2)), p)
 	return time.Time{}
 }

@@ -1,8 +1,10 @@
 package circuit
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -357,41 +359,59 @@ func TestWaiting_newCallsDoNotWait(t *testing.T) {
 	}
 }
 
-// L2: calls that slow start rejects wait in the same queue, and none fails.
+// L2: calls that slow start rejects wait in the same queue, and none fails. They are sent in their order, but a call is not
+// sent that would have no time for a response like the last one while another one has.
 func TestWaiting_slowStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := away(t, Rules{}, 50*time.Millisecond, outageLatency)
-		inFlight, most := 0, 0
-		o.back = time.Now()
-		for o.Find(host).State(time.Now()) != Closed {
-			if p, _, ok := o.admit(time.Now()); ok {
-				o.done(p, Result{Outcome: Success, Took: usualLatency}, time.Now())
+	const took = 100 * time.Millisecond
+	for _, tt := range []struct {
+		name  string
+		times map[int]time.Duration // until the deadline of these calls
+		other time.Duration         // until that of the others; 0: none
+		sent  []int
+	}{
+		{"no deadlines", nil, 0, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+		{"enough time", nil, time.Minute, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+		{"three without enough time", map[int]time.Duration{1: 5 * took, 2: 5 * took, 3: 5 * took}, 0, []int{0, 4, 5, 6, 7, 8, 9}},
+		{"none has enough", nil, 5 * took, []int{0, 9}},
+	} {
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			o := away(t, Rules{}, 50*time.Millisecond, outageLatency)
+			inFlight, most := 0, 0
+			o.back = time.Now()
+			for o.Find(host).State(time.Now()) != Closed {
+				if p, _, ok := o.admit(time.Now()); ok {
+					o.done(p, Result{Outcome: Success, Took: usualLatency}, time.Now())
+				}
+				time.Sleep(10 * time.Millisecond)
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		require.NotNil(t, o.limit())
-		closed := time.Now()
-		o.takes = func(int) Result { // a pause after each response: not quick, not slow
-			o.mu.Lock()
-			inFlight++
-			most = max(most, inFlight)
-			o.mu.Unlock()
-			time.AfterFunc(100*time.Millisecond, func() { o.mu.Lock(); inFlight--; o.mu.Unlock() })
-			return Result{Outcome: Success, Took: 100 * time.Millisecond}
-		}
-		for i := range 10 {
-			o.call(i, limits(t))
-		}
-		require.Equal(t, 9, o.Find(host).Status(time.Now()).Waiting)
-		require.True(t, o.Find(host).Holds(time.Now()) || time.Now().Equal(closed))
-		o.calls.Wait()
-		require.Equal(t, 1, most)
-		require.Equal(t, []int{0, 9, 8, 7, 6, 5, 4, 3, 2, 1}, o.sent, "the one with the most time left")
-		for i := range 10 {
-			require.Nil(t, o.ended[i])
-		}
-		o.nothingLeft(t)
-	})
+			require.NotNil(t, o.limit())
+			closed := time.Now()
+			o.takes = func(int) Result { // a pause after each response: not quick, not slow
+				o.mu.Lock()
+				inFlight++
+				most = max(most, inFlight)
+				o.mu.Unlock()
+				time.AfterFunc(took, func() { o.mu.Lock(); inFlight--; o.mu.Unlock() })
+				return Result{Outcome: Success, Took: took}
+			}
+			for i := range 10 {
+				l := limits(t)
+				if left := cmp.Or(tt.times[i], tt.other); left > 0 {
+					l.MaxWait, l.Deadline = left, closed.Add(left)
+				}
+				o.call(i, l)
+			}
+			require.Equal(t, 9, o.Find(host).Status(time.Now()).Waiting)
+			require.True(t, o.Find(host).Holds(time.Now()) || time.Now().Equal(closed))
+			o.calls.Wait()
+			require.Equal(t, 1, most)
+			require.Equal(t, tt.sent, o.sent)
+			for i := range 10 {
+				require.Equal(t, slices.Contains(tt.sent, i), o.ended[i] == nil)
+			}
+			o.nothingLeft(t)
+		})
+	}
 }
 
 // hooked is a Waiter that calls a function when the wait begins.

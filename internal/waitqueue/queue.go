@@ -243,6 +243,17 @@ func (q *Queue[P]) First() *Entry[P] { return q.calls[0] }
 // Last returns the call that began last. The lock is held.
 func (q *Queue[P]) Last() *Entry[P] { return q.calls[len(q.calls)-1] }
 
+// InTime returns the first call that has a later deadline than a time, or none. Otherwise it is the last call, because it has
+// the most time left. The lock is held.
+func (q *Queue[P]) InTime(at time.Time) *Entry[P] {
+	for _, e := range q.calls {
+		if e.Deadline.IsZero() || e.Deadline.After(at) {
+			return e
+		}
+	}
+	return q.Last()
+}
+
 // Probe returns the last of the calls that were sent least often and do not rest: it has the most time left. If all of
 // them rest, e is nil, and at is when the first may be a probe. The lock is held.
 func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
