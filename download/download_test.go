@@ -662,23 +662,25 @@ func sum(t *testing.T, r io.Reader) (hash.Hash, int64, error) {
 	return h, n, err
 }
 
-// B1, B2: a file through a proxy that cuts each connection after a part of it. It arrives once,
+// B1, B2: a file of a server that cuts each connection after a part of it. The file arrives once,
 // with at most 2 % more bytes, and no goroutine or connection is left.
-func TestDownload_cuttingProxy(t *testing.T) {
+func TestDownload_cutConnections(t *testing.T) {
 	const (
 		size  = 64 << 20
 		piece = size / 20
 	)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"v1"`)
 		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(pattern{}, 0, size))
 	}))
+	cutting := &cuttingListener{Listener: server.Listener, after: piece}
+	server.Listener = cutting
+	server.Start()
 	defer server.Close()
-	proxy := cuttingProxy(t, server.Listener.Addr().String(), piece)
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
 	get := func(transport http.RoundTripper) (hash.Hash, int64, error) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+proxy.address, http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
 		require.NoError(t, err)
 		resp, err := (&http.Client{Transport: transport}).Do(req)
 		require.NoError(t, err)
@@ -689,64 +691,48 @@ func TestDownload_cuttingProxy(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "a bare client gets a part")
 	require.Less(t, n, int64(piece))
 
-	proxy.sent.Store(0)
+	cutting.sent.Store(0)
 	got, n, err := get(&download.Transport{Base: &resilienthttp.Transport{Base: base}})
 	require.NoError(t, err)
 	require.EqualValues(t, size, n)
 	want, _, err := sum(t, io.NewSectionReader(pattern{}, 0, size))
 	require.NoError(t, err)
 	require.Equal(t, want.Sum(nil), got.Sum(nil))
-	require.LessOrEqual(t, proxy.sent.Load(), int64(size+size/50))
-	t.Logf("%d bytes for a file of %d, over %d connections", proxy.sent.Load(), size, proxy.connections.Load())
+	require.LessOrEqual(t, cutting.sent.Load(), int64(size+size/50))
+	t.Logf("%d bytes for a file of %d, over %d connections", cutting.sent.Load(), size, cutting.connections.Load())
 }
 
-type proxy struct {
-	address           string
+// cuttingListener closes each connection after so many bytes to the client.
+type cuttingListener struct {
+	net.Listener
+
+	after             int64
 	sent, connections atomic.Int64
 }
 
-// Write counts bytes to the clients.
-func (p *proxy) Write(b []byte) (int, error) {
-	p.sent.Add(int64(len(b)))
-	return len(b), nil
+func (l *cuttingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.connections.Add(1)
+	return &cutConn{Conn: conn, listener: l, left: l.after}, nil
 }
 
-// cuttingProxy forwards connections to the address. It closes each one after so many bytes to the
-// client.
-func cuttingProxy(t *testing.T, to string, after int64) *proxy {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &proxy{address: listener.Addr().String()}
-	var all sync.WaitGroup
-	t.Cleanup(func() {
-		_ = listener.Close()
-		all.Wait()
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	all.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			p.connections.Add(1)
-			all.Go(func() {
-				defer func() { _ = client.Close() }()
-				server, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
-				if !assert.NoError(t, err) {
-					return
-				}
-				defer func() { _ = server.Close() }()
-				stop := context.AfterFunc(ctx, func() { _ = client.Close() })
-				defer stop()
-				all.Go(func() { _, _ = io.Copy(server, client) })
-				_, _ = io.CopyN(io.MultiWriter(client, p), server, after)
-			})
-		}
-	})
-	return p
+type cutConn struct {
+	net.Conn
+
+	listener *cuttingListener
+	left     int64
+}
+
+func (c *cutConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b[:min(int64(len(b)), c.left)])
+	c.listener.sent.Add(int64(n))
+	if c.left -= int64(n); c.left == 0 {
+		return n, errors.Join(err, c.Close(), io.ErrShortWrite)
+	}
+	return n, err
 }
 
 // The first request is retried, and the response that breaks is resumed.
