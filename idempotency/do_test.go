@@ -266,42 +266,8 @@ func TestDo_contextEndedBefore(t *testing.T) {
 	assert.Equal(t, []idempotency.Disposition{idempotency.Invalid}, remembered.dispositions(), "every Do is reported")
 }
 
-// The caller's cancellation ends the work, but not the writes of its record.
-func TestDo_contextEndsDuringWork(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		ends   func(context.Context) (idempotency.Result, error)
-		err    error // nil: none
-		status idempotency.Status
-	}{
-		{"work heeds it", func(ctx context.Context) (idempotency.Result, error) {
-			return idempotency.Result{}, ctx.Err()
-		}, context.DeadlineExceeded, idempotency.Unknown},
-		{"work heeds it, and knows", func(ctx context.Context) (idempotency.Result, error) {
-			return idempotency.Result{}, idempotency.Retryable(ctx.Err())
-		}, context.DeadlineExceeded, idempotency.FailedRetryable},
-		{"work is deaf", func(context.Context) (idempotency.Result, error) { return doResult, nil }, nil, idempotency.Completed},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			store := faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{delay: time.Second}},
-				rule{onRelease, 1, 0, fault{delay: time.Second}})
-			x := &idempotency.Executor{Store: store}
-			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGone)
-			defer cancel()
-			_, err := x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
-				<-ctx.Done()
-				assert.Equal(t, errGone, context.Cause(ctx))
-				return row.ends(ctx)
-			})
-			require.ErrorIs(t, err, row.err)
-			assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
-			requireRecord(t, store, doID, row.status)
-		})
-	}
-}
-
 // Each unmarked failure of non-transactional work is ambiguous, for any end of the
-// execution.
+// execution. The caller's cancellation ends the work, but not the writes of its record.
 func TestDo_ambiguousEndIsUnknown(t *testing.T) {
 	for _, ending := range []struct {
 		name  string

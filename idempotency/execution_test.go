@@ -48,28 +48,6 @@ func TestTx_isOneTransactionForSeveralGoroutines(t *testing.T) {
 	assert.Equal(t, 100, store.sum("acct"))
 }
 
-func TestTx_limit(t *testing.T) {
-	for _, row := range []struct {
-		name        string
-		limit, want time.Duration
-	}{
-		{"default", 0, 15 * time.Minute},
-		{"a minute", time.Minute, time.Minute},
-		{"none", -1, 0},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
-				tx, err := idempotency.Tx[*ledgerTx](req.Context())
-				if assert.NoError(t, err) {
-					assert.Equal(t, row.want, tx.limit)
-				}
-				w.WriteHeader(http.StatusCreated)
-			}, transactional, func(h *idempotency.Handler) { h.Timeout = row.limit })
-			assert.Equal(t, http.StatusCreated, r.post(t).Code)
-		})
-	}
-}
-
 func TestTx_errors(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -101,18 +79,6 @@ func TestTx_errors(t *testing.T) {
 func txOf[T any](ctx context.Context) error {
 	_, err := idempotency.Tx[T](ctx)
 	return err
-}
-
-// After a panic there is no transaction either.
-func TestTx_afterAPanic(t *testing.T) {
-	var after func() error
-	store := faultyTx(newLedger())
-	r := newRig(store, func(_ http.ResponseWriter, req *http.Request) {
-		after = func() error { return txOf[*ledgerTx](req.Context()) }
-		panic("test")
-	}, transactional)
-	servePanicking(r, request(t))
-	require.ErrorIs(t, after(), idempotency.ErrNoTransaction)
 }
 
 // A goroutine that work leaves behind gets no transaction while the record is being written.

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -88,33 +89,24 @@ func TestRenewal_failsUntilTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-// overtaken runs a handler with failing renewals. Another process with the same store
-// takes over while the handler runs.
-func overtaken(t *testing.T, loser, winner http.HandlerFunc, change ...func(*idempotency.Handler)) (lost *rig, w, won *httptest.ResponseRecorder) {
-	t.Helper()
-	store := new(idempotency.Memory)
-	broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
-	change = append(change, takeover(idempotency.Reexecute))
-	a, b := newRig(broken, loser, change...), newRig(store, winner, change...)
-	response := a.goPost(t)
-	time.Sleep(31 * time.Second)
-	won = b.post(t)
-	w = <-response
-	requireReplay(t, won, a.post(t))
-	record := mustLoad(t, store, theID)
-	assert.EqualValues(t, 2, record.Generation)
-	assert.Equal(t, won.Code, record.Result.Code)
-	return a, w, won
-}
-
+// The renewals of a handler fail, and another process with the same store takes over while the handler runs.
 func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 	for _, code := range []int{200, 201, 204, 302, 400, 401, 404, 429, 500, 503} {
 		synctest.Test(t, func(t *testing.T) {
-			a, w, _ := overtaken(t, func(w http.ResponseWriter, _ *http.Request) {
+			store, again := new(idempotency.Memory), takeover(idempotency.Reexecute)
+			a := newRig(faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}}), func(w http.ResponseWriter, _ *http.Request) {
 				time.Sleep(time.Minute) // deaf
 				w.Header().Set("Handler", "this")
 				w.WriteHeader(code)
-			}, answer(http.StatusAccepted, "the winner's"))
+			}, again)
+			response := a.goPost(t)
+			time.Sleep(31 * time.Second)
+			won := newRig(store, answer(http.StatusAccepted, "the winner's"), again).post(t)
+			w := <-response
+			requireReplay(t, won, a.post(t))
+			record := mustLoad(t, store, theID)
+			assert.EqualValues(t, 2, record.Generation)
+			assert.Equal(t, http.StatusAccepted, record.Result.Code)
 			requireProblem(t, w, http.StatusServiceUnavailable, "lease-lost")
 			assert.Empty(t, w.Header().Get("Retry-After"), "the work may be done")
 			assert.Equal(t, []idempotency.Disposition{idempotency.LeaseLost, idempotency.Replayed}, a.dispositions())
@@ -210,30 +202,40 @@ func TestLimit(t *testing.T) {
 		{"shorter than a heartbeat", time.Second, time.Second},
 		{"none", -1, 0},
 	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			store := faulty(new(idempotency.Memory))
-			began := time.Now()
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+		for _, transactional := range []bool{false, true} {
+			bubble.Run(t, fmt.Sprint(row.name, ", transactional ", transactional), func(t *testing.T) {
+				began := time.Now()
+				r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
+					if tx, err := idempotency.Tx[*ledgerTx](req.Context()); assert.Equal(t, transactional, err == nil) && transactional {
+						assert.Equal(t, row.want, tx.limit)
+					}
+					if row.want == 0 {
+						time.Sleep(24 * time.Hour)
+						assert.NoError(t, req.Context().Err())
+						w.WriteHeader(http.StatusOK)
+						return
+					}
+					<-req.Context().Done()
+					assert.Equal(t, row.want, time.Since(began))
+					assert.Equal(t, idempotency.ErrTimeLimit, context.Cause(req.Context()))
+					assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}, func(h *idempotency.Handler) {
+					h.Timeout, h.TTL, h.Transactional = row.limit, 7*24*time.Hour, transactional
+				})
+				w := r.post(t)
 				if row.want == 0 {
-					time.Sleep(24 * time.Hour)
-					assert.NoError(t, req.Context().Err())
-					w.WriteHeader(http.StatusOK)
+					assert.Equal(t, http.StatusOK, w.Code)
 					return
 				}
-				<-req.Context().Done()
-				assert.Equal(t, row.want, time.Since(began))
-				assert.Equal(t, idempotency.ErrTimeLimit, context.Cause(req.Context()))
-				assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}, func(h *idempotency.Handler) { h.Timeout, h.TTL = row.limit, 7*24*time.Hour })
-			w := r.post(t)
-			if row.want == 0 {
-				assert.Equal(t, http.StatusOK, w.Code)
-				return
-			}
-			assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-			assert.Equal(t, []idempotency.Disposition{idempotency.OutcomeUnknown}, r.dispositions(), "it says that it did nothing, but it was cut off")
-		})
+				assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+				want := idempotency.OutcomeUnknown // it says that it did nothing, but it was cut off
+				if transactional {
+					want = idempotency.Released
+				}
+				assert.Equal(t, []idempotency.Disposition{want}, r.dispositions())
+			})
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -579,9 +580,11 @@ func TestHandler_panics(t *testing.T) {
 			if change == nil {
 				change = func(*idempotency.Handler) {}
 			}
+			var ended context.Context
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				ended = req.Context()
 				if row.tx {
-					tx, err := idempotency.Tx[*ledgerTx](req.Context())
+					tx, err := idempotency.Tx[*ledgerTx](ended)
 					if assert.NoError(t, err) {
 						assert.NoError(t, tx.Add("acct", 100))
 					}
@@ -595,6 +598,7 @@ func TestHandler_panics(t *testing.T) {
 				assert.Equal(t, row.want, panicked, "the panic goes on as it was")
 			}
 			assert.Empty(t, w.Body.String(), "nothing has left")
+			require.ErrorIs(t, txOf[*ledgerTx](ended), idempotency.ErrNoTransaction)
 			assert.Zero(t, store.sum("acct"))
 			assert.Zero(t, store.transactions())
 			requireRecord(t, store, theID, row.status)

@@ -1,7 +1,6 @@
 package driver_test
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -251,30 +250,6 @@ func spoil(r driver.Result) {
 	for i := range r.Body {
 		r.Body[i] = 'x'
 	}
-}
-
-func ExampleMemory() {
-	var store driver.Memory
-	ctx := context.Background()
-	claim := driver.Claim{
-		ID:    driver.ID{Scope: "comp1", Operation: "import-invoices", Key: "comp1:invoice:001"},
-		Owner: driver.NewOwner(), Lease: time.Minute, TTL: 7 * 24 * time.Hour,
-	}
-	first, _ := store.Reserve(ctx, claim)
-	fmt.Println(first.Decision)
-
-	claim.Owner = driver.NewOwner()
-	second, _ := store.Reserve(ctx, claim)
-	fmt.Println(second.Decision)
-
-	outcome := driver.Outcome{Status: driver.Completed, Result: driver.Result{Reference: "row 17"}}
-	_ = store.Complete(ctx, first.Record.Lease(), outcome)
-	third, _ := store.Reserve(ctx, claim)
-	fmt.Println(third.Decision, third.Record.Result.Reference)
-	// Output:
-	// acquired
-	// in_progress
-	// done row 17
 }
 
 // benchmarkResult is a result as a handler stores it.
