@@ -74,7 +74,7 @@ func (c *core) beatOnce(ctx context.Context, w *worker) error {
 func (c *core) releaseLease(ctx context.Context) {
 	c.mu.Lock()
 	w := c.currentWorker()
-	idle := w.holds == 0 && w.lease.begun()
+	idle := w.holds == 0 && w.lease.context() != nil
 	w.draining = w.draining || idle
 	if idle {
 		c.workers = c.workers[:len(c.workers)-1]
@@ -136,14 +136,7 @@ func (l *lease) end() {
 	l.cancel(errLease)
 }
 
-// begun reports whether there was a lease.
-func (l *lease) begun() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ctx != nil
-}
-
-// context returns a context that ends with the lease.
+// context returns a context that ends with the lease. nil: there was none.
 func (l *lease) context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()

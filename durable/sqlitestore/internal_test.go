@@ -187,9 +187,7 @@ func TestVersions(t *testing.T) {
 		INSERT INTO durable_schema (version, oldest, applied) VALUES (2, 1, 0);`)
 	newer := func(t *testing.T, path string) *Store {
 		t.Helper()
-		kit, err := sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: later})
-		require.NoError(t, err)
-		s, err := newStore(t.Context(), kit)
+		s, err := newStore(t.Context())(sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: later}))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s

@@ -7,6 +7,6 @@
 // [Memory] is the shortest complete store. Package storetest tests a store:
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) driver.Store { return open(t) })
+//		storetest.Suite{Open: func(t *testing.T) driver.Store { return open(t) }}.Run(t)
 //	}
 package driver

@@ -24,7 +24,7 @@ import (
 
 func TestMemory_conforms(t *testing.T) {
 	before := runtime.NumGoroutine()
-	storetest.Run(t, func(*testing.T) driver.Store { return new(driver.Memory) })
+	storetest.Suite{Open: func(*testing.T) driver.Store { return new(driver.Memory) }}.Run(t)
 	for range 1000 {
 		if runtime.NumGoroutine() <= before {
 			return

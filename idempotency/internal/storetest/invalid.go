@@ -62,10 +62,7 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 
 // calls returns a call of each operation that names a record.
 func (k *kit) calls(lease driver.Lease) []attempt {
-	all := append(k.claimCalls(k.claim(lease.ID)), attempt{"Load", func(ctx context.Context) error {
-		_, err := k.store.Load(ctx, lease.ID)
-		return err
-	}})
+	all := append(k.claimCalls(k.claim(lease.ID)), attempt{"Load", func(ctx context.Context) error { return ignored(k.store.Load(ctx, lease.ID)) }})
 	for _, o := range operations() {
 		all = append(all, attempt{o.name, func(ctx context.Context) error { return o.do(ctx, k.store, lease) }})
 	}
@@ -74,10 +71,7 @@ func (k *kit) calls(lease driver.Lease) []attempt {
 
 // claimCalls returns a call of each operation that claims.
 func (k *kit) claimCalls(claim driver.Claim) []attempt {
-	all := []attempt{{"Reserve", func(ctx context.Context) error {
-		_, err := k.store.Reserve(ctx, claim)
-		return err
-	}}}
+	all := []attempt{{"Reserve", func(ctx context.Context) error { return ignored(k.store.Reserve(ctx, claim)) }}}
 	if transactor, ok := k.store.(driver.Transactor); ok {
 		all = append(all, attempt{"Begin", func(ctx context.Context) error {
 			_, tx, err := transactor.Begin(ctx, claim, 0)

@@ -229,6 +229,9 @@ func together(n int, f func(i int)) {
 	all.Wait()
 }
 
+// ignored returns the error of a call. The value does not matter.
+func ignored[T any](_ T, err error) error { return err }
+
 // breathe is a pause in a loop that ends when other goroutines are done. Without it,
 // those that poll for a lock may never get it.
 func breathe(ctx context.Context) { _ = sleep.Context(ctx, time.Millisecond) }

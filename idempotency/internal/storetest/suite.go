@@ -2,7 +2,7 @@
 // transitions between the statuses of a record and no others, the leases, and races.
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) driver.Store { return open(t) })
+//		storetest.Suite{Open: func(t *testing.T) driver.Store { return open(t) }}.Run(t)
 //	}
 //
 // A store that is a [driver.Transactor] is tested further. The suite then needs to
@@ -64,12 +64,6 @@ type Suite struct {
 	// same operation, because the database has one writer. false means that it is answered
 	// with DecisionInProgress at once.
 	Queues bool
-}
-
-// Run tests the store that open returns, which must not be a Transactor.
-func Run(t *testing.T, open func(t *testing.T) driver.Store) {
-	t.Helper()
-	Suite{Open: open}.Run(t)
 }
 
 // Run tests the store.
