@@ -2,13 +2,11 @@ package admission_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -230,30 +228,4 @@ func TestShedder_overload(t *testing.T) {
 			require.Zero(t, s.State().InFlight)
 		})
 	}
-}
-
-// The hooks get each event, and a rejection has its reason.
-func TestTrace_events(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var events []admission.Event
-		note := func(e *admission.Event) { events = append(events, *e) }
-		trace := &admission.Trace{Admitted: note, Rejected: note}
-		quota := &admission.Quota{Limit: 1, Name: "q", Trace: trace, Key: func(r *http.Request) (string, error) {
-			if r.Header.Get("X-Name") == "" {
-				return "", errors.New("no account")
-			}
-			return r.Header.Get("X-Name"), nil
-		}}
-		h := (&admission.Shedder{Max: 1, Queue: -1, Trace: trace}).Handler(quota.Handler(ok()))
-		ask(t, h, header("X-Name", "ann"))
-		ask(t, h, header("X-Name", "ann"))
-		var reasons []string
-		for _, e := range events {
-			require.NotNil(t, e.Request)
-			reasons = append(reasons, e.Quota+":"+string(e.Reason))
-		}
-		require.Equal(t, ":, q:, :, q:quota_exceeded", strings.Join(reasons, ", "))
-		require.Equal(t, http.StatusTooManyRequests, events[3].Status)
-		require.GreaterOrEqual(t, events[3].RetryAfter, time.Minute)
-	})
 }

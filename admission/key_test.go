@@ -139,6 +139,7 @@ func TestShedder_rejectsARequestWithoutAKey(t *testing.T) {
 	require.Len(t, events, 1)
 	require.Equal(t, admission.ReasonKeyError, events[0].Reason)
 	require.Equal(t, http.StatusForbidden, events[0].Status)
+	require.NotNil(t, events[0].Request)
 	require.ErrorContains(t, events[0].Err, "no tenant")
 	require.Equal(t, http.StatusOK, ask(t, h, header("X-Tenant", "a")).StatusCode)
 	require.EqualValues(t, 1, s.State().Admitted)

@@ -335,8 +335,9 @@ func TestQuota_defaultKey(t *testing.T) {
 func TestQuota_key(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []*admission.Event
+		var admitted []string
 		q := &admission.Quota{
-			Limit: 1,
+			Limit: 1, Name: "q",
 			Key: func(r *http.Request) (string, error) {
 				switch key := r.Header.Get("X-Account"); key {
 				case "fail":
@@ -347,11 +348,15 @@ func TestQuota_key(t *testing.T) {
 					return key, nil
 				}
 			},
-			Trace: &admission.Trace{Rejected: func(e *admission.Event) { c := *e; seen = append(seen, &c) }},
+			Trace: &admission.Trace{
+				Rejected: func(e *admission.Event) { c := *e; seen = append(seen, &c) },
+				Admitted: func(e *admission.Event) { admitted = append(admitted, e.Quota+" "+e.Key+" "+e.Request.Method) },
+			},
 		}
 		h := q.Handler(ok())
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", "a")).StatusCode)
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", "b")).StatusCode)
+		require.Equal(t, []string{"q a GET", "q b GET"}, admitted)
 		require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Account", "a")).StatusCode)
 		failed := ask(t, h, header("X-Account", "fail"))
 		require.Equal(t, http.StatusForbidden, failed.StatusCode)
@@ -360,6 +365,10 @@ func TestQuota_key(t *testing.T) {
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", strings.Repeat("k", 1<<20))).StatusCode)
 		require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Account", strings.Repeat("k", 1<<20))).StatusCode)
 		require.Equal(t, admission.ReasonQuotaExceeded, seen[0].Reason)
+		require.Equal(t, http.StatusTooManyRequests, seen[0].Status)
+		require.GreaterOrEqual(t, seen[0].RetryAfter, time.Minute)
+		require.NotNil(t, seen[0].Request)
+		require.Equal(t, "q", seen[0].Quota)
 		require.Equal(t, "a", seen[0].Key)
 		require.Equal(t, admission.ReasonKeyError, seen[1].Reason)
 		require.ErrorContains(t, seen[1].Err, "no such account")

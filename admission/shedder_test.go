@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"runtime"
 	"slices"
 	"strconv"
@@ -520,29 +519,6 @@ func TestShedder_rejectionBeforeBody(t *testing.T) {
 		})
 	}
 	close(g.gate)
-}
-
-// A1: a client of net/http keeps its connection. It drops one if the request is not written
-// within 50 ms of the response, which a slow machine may cause.
-func TestShedder_rejectionsKeepConnection(t *testing.T) {
-	quota := &admission.Quota{Limit: 1, Window: time.Hour}
-	server := httptest.NewServer(quota.Handler(ok()))
-	defer server.Close()
-	var fresh atomic.Int64
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if !info.Reused {
-			fresh.Add(1)
-		}
-	}})
-	for range 20 {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, bytes.NewReader(make([]byte, 1<<10)))
-		require.NoError(t, err)
-		resp, err := server.Client().Do(req)
-		require.NoError(t, err)
-		require.NoError(t, errOf(io.ReadAll(resp.Body)))
-		require.NoError(t, resp.Body.Close())
-	}
-	require.LessOrEqual(t, fresh.Load(), int64(3))
 }
 
 // A10: nothing runs at rest, and idle hours change nothing.

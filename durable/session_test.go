@@ -22,41 +22,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
-func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var keys []string
-		e := &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{
-			"psp": gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-				keys = append(keys, s.Key)
-				switch s.Number {
-				case 1:
-					return durable.Outcome{}
-				case 2:
-					return durable.Outcome{Class: durable.ClassFailed, NotBefore: time.Now().Add(time.Hour)}
-				case 3:
-					panic("gateway")
-				case 4:
-					runtime.Goexit()
-				}
-				return durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}
-			}),
-		}}
-		in := pay("comp1", "1")
-		receipt := enqueueOne(t, e, in)
-		assert.Equal(t, durable.StatePending, receipt.State)
-		running(t, e)
-		began := time.Now()
-		time.Sleep(3 * time.Hour)
-		record := find(t, e, in.ID)
-		assert.Equal(t, durable.StateDone, record.State)
-		assert.Equal(t, "ch_1", record.Reference)
-		assert.Equal(t, 5, record.Attempts)
-		assert.GreaterOrEqual(t, record.UpdatedAt.Sub(began), time.Hour)
-		k := durable.IdempotencyKey(in.ID, 1)
-		assert.Equal(t, []string{k, k, k, k, k}, keys)
-	})
-}
-
 // D10: Run returns nil within DrainTimeout and a second. Sends that are not over are unknown, also
 // if a Gateway ignores its context.
 func TestDrain(t *testing.T) {
@@ -262,11 +227,8 @@ func TestEngine_invalid(t *testing.T) {
 				"Find":     func(ctx context.Context) error { _, err := e.Find(ctx, id); return err },
 				"Attempts": func(ctx context.Context) error { _, err := e.Attempts(ctx, id); return err },
 				"Stats":    func(ctx context.Context) error { _, err := e.Stats(ctx); return err },
-				"Redrive": func(ctx context.Context) error {
-					_, err := e.Redrive(ctx, durable.Filter{}, durable.Redrive{})
-					return err
-				},
-				"Cancel": func(ctx context.Context) error { return e.Cancel(ctx, id) },
+				"Redrive":  func(ctx context.Context) error { return errOf(e.Redrive(ctx, durable.Filter{}, durable.Redrive{})) },
+				"Cancel":   func(ctx context.Context) error { return e.Cancel(ctx, id) },
 			} {
 				require.ErrorIs(t, call(t.Context()), durable.ErrInvalid, name)
 			}

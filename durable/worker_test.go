@@ -409,12 +409,9 @@ func TestEngine_stopDuringClaim(t *testing.T) {
 		{"nothing is waited for", 20 * time.Millisecond, -1, durable.StateSending, 0},
 	} {
 		for name, work := range map[string]func(*durable.Engine, context.Context) error{
-			"Run":  (*durable.Engine).Run,
-			"Work": func(e *durable.Engine, ctx context.Context) error { _, err := e.Work(ctx, 1); return err },
-			"WorkOne": func(e *durable.Engine, ctx context.Context) error {
-				_, err := e.WorkOne(ctx, pay("comp1", "1").ID)
-				return err
-			},
+			"Run":     (*durable.Engine).Run,
+			"Work":    func(e *durable.Engine, ctx context.Context) error { _, err := e.Work(ctx, 1); return err },
+			"WorkOne": func(e *durable.Engine, ctx context.Context) error { return errOf(e.WorkOne(ctx, pay("comp1", "1").ID)) },
 		} {
 			bubble.Run(t, row.name+": "+name, func(t *testing.T) {
 				e := through(succeeds)

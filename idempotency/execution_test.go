@@ -76,10 +76,7 @@ func TestTx_errors(t *testing.T) {
 	}
 }
 
-func txOf[T any](ctx context.Context) error {
-	_, err := idempotency.Tx[T](ctx)
-	return err
-}
+func txOf[T any](ctx context.Context) error { return errOf(idempotency.Tx[T](ctx)) }
 
 // A goroutine that work leaves behind gets no transaction while the record is being written.
 func TestTx_afterTheEnd(t *testing.T) {

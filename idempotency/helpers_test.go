@@ -149,16 +149,20 @@ func (f *fault) do(ctx context.Context, effect func() error) error {
 	return cmp.Or(f.after, err)
 }
 
-func (s *faultyStore) Reserve(ctx context.Context, claim driver.Claim) (r driver.Reservation, err error) {
-	f := s.enter(onReserve)
+// call is do for a verb with a result, which is lost with an error.
+func call[T any](ctx context.Context, f fault, effect func() (T, error)) (result T, err error) {
 	err = f.do(ctx, func() (err error) {
-		r, err = s.Store.Reserve(ctx, claim)
+		result, err = effect()
 		return err
 	})
 	if err != nil {
-		return driver.Reservation{}, err
+		return *new(T), err
 	}
-	return r, nil
+	return result, nil
+}
+
+func (s *faultyStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+	return call(ctx, s.enter(onReserve), func() (driver.Reservation, error) { return s.Store.Reserve(ctx, claim) })
 }
 
 func (s *faultyStore) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
@@ -176,31 +180,16 @@ func (s *faultyStore) Release(ctx context.Context, lease driver.Lease) error {
 	return f.do(ctx, func() error { return s.Store.Release(ctx, lease) })
 }
 
-func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (r driver.Record, err error) {
-	f := s.enter(onLoad)
-	err = f.do(ctx, func() (err error) {
-		r, err = s.Store.Load(ctx, id)
-		return err
-	})
-	return r, err
+func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (driver.Record, error) {
+	return call(ctx, s.enter(onLoad), func() (driver.Record, error) { return s.Store.Load(ctx, id) })
 }
 
-func (s *faultyStore) Reap(ctx context.Context, limit int) (abandoned []driver.Record, err error) {
-	f := s.enter(onAbandon)
-	err = f.do(ctx, func() (err error) {
-		abandoned, err = s.Store.Reap(ctx, limit)
-		return err
-	})
-	return abandoned, err
+func (s *faultyStore) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
+	return call(ctx, s.enter(onAbandon), func() ([]driver.Record, error) { return s.Store.Reap(ctx, limit) })
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, limit int) (n int, err error) {
-	f := s.enter(onSweep)
-	err = f.do(ctx, func() (err error) {
-		n, err = s.Store.Sweep(ctx, limit)
-		return err
-	})
-	return n, err
+func (s *faultyStore) Sweep(ctx context.Context, limit int) (int, error) {
+	return call(ctx, s.enter(onSweep), func() (int, error) { return s.Store.Sweep(ctx, limit) })
 }
 
 // faultyTransactor is a faultyStore with transactions, which can fail too.

@@ -141,18 +141,11 @@ var life = []struct {
 		return each(s.Apply(ctx, []driver.Event{{Kind: driver.EventCancel, Intent: l.enqueue("a", "2").Intent}}))
 	}},
 	{"beat", func(ctx context.Context, s *Store, l *lifetime) error {
-		_, err := s.Heartbeat(ctx, l.worker, time.Hour)
-		return err
+		return errOf(s.Heartbeat(ctx, l.worker, time.Hour))
 	}},
 	{"claim what is reaped", claimed},
-	{"leave", func(ctx context.Context, s *Store, l *lifetime) error {
-		_, err := s.Heartbeat(ctx, l.worker, 0)
-		return err
-	}},
-	{"reap", func(ctx context.Context, s *Store, l *lifetime) error {
-		_, err := s.Reap(ctx, 100)
-		return err
-	}},
+	{"leave", func(ctx context.Context, s *Store, l *lifetime) error { return errOf(s.Heartbeat(ctx, l.worker, 0)) }},
+	{"reap", func(ctx context.Context, s *Store, l *lifetime) error { return errOf(s.Reap(ctx, 100)) }},
 }
 
 // claimed is a step that claims what is due.

@@ -153,10 +153,7 @@ func TestStore_wakesForPersons(t *testing.T) {
 	l.ready(func(key string) { enqueueKey(t, store, key) })
 	applyAll(t, store, []driver.Event{applied})
 	l.await("applied")
-	require.NoError(t, withinPGX(t, p, store, func(outbox driver.Outbox) error {
-		_, err := outbox.Enqueue(t.Context(), inside.Intent)
-		return err
-	}))
+	require.NoError(t, withinPGX(t, p, store, func(outbox driver.Outbox) error { return errOf(outbox.Enqueue(t.Context(), inside.Intent)) }))
 	l.await("inside")
 	applyAll(t, store, []driver.Event{{Kind: driver.EventRedrive, Intent: redriven.Intent, By: "ann"}})
 	assert.Eventually(t, func() bool { // claimed, and buried again: there is no such gateway
@@ -194,8 +191,7 @@ func TestListen_schemas(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
 	other := strings.ToUpper(schema) + ` "other'`
 	t.Cleanup(func() {
-		_, err := pool.Exec(context.Background(), `DROP SCHEMA `+pgx.Identifier{other}.Sanitize()+` CASCADE`)
-		assert.NoError(t, err)
+		assert.NoError(t, errOf(pool.Exec(context.Background(), `DROP SCHEMA `+pgx.Identifier{other}.Sanitize()+` CASCADE`)))
 	})
 	var (
 		stores [2]*pgstore.Store

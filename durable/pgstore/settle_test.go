@@ -48,8 +48,7 @@ func TestSettle(t *testing.T) {
 			name: "reaped", outcome: driver.Outcome{Class: driver.ClassDeclined}, decision: bury,
 			before: func(t *testing.T, s *Store, e *driver.Event) {
 				require.NoError(t, errOf(s.Heartbeat(t.Context(), e.Worker, 0)))
-				_, err := s.Reap(t.Context(), 10)
-				require.NoError(t, err)
+				require.NoError(t, errOf(s.Reap(t.Context(), 10)))
 			},
 			err: driver.ErrFenced, state: driver.StateUnknown,
 		},

@@ -14,8 +14,7 @@ import (
 func TestTransact(t *testing.T) {
 	t.Parallel()
 	db := openInternal(t).db
-	_, err := db.pool.Exec(t.Context(), "CREATE TABLE n (n integer UNIQUE)")
-	require.NoError(t, err)
+	require.NoError(t, errOf(db.pool.Exec(t.Context(), "CREATE TABLE n (n integer UNIQUE)")))
 	insert := func(n int) *pgkit.Statement {
 		return &pgkit.Statement{Text: "INSERT INTO n VALUES ($1)", Args: []any{n}}
 	}

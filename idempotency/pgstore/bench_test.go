@@ -51,10 +51,7 @@ func benchKey(n int64) string {
 }
 
 func (s *service) raw(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, insertCharge, s.key())
-		return err
-	})
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return errOf(tx.Exec(ctx, insertCharge, s.key())) })
 }
 
 func (s *service) joined(ctx context.Context) error {

@@ -389,10 +389,7 @@ func TestStore_serverKilled(t *testing.T) {
 
 func beforeReserve(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
 	claim := newClaim(t.Name())
-	reserve := func(ctx context.Context) error {
-		_, err := c.store.Reserve(ctx, claim)
-		return err
-	}
+	reserve := func(ctx context.Context) error { return errOf(c.store.Reserve(ctx, claim)) }
 	return reserve, func(t *testing.T) {
 		assert.ErrorIs(t, errOf(c.store.Load(t.Context(), claim.ID)), driver.ErrNotFound)
 		acquire(t, c.store, claim)
@@ -460,10 +457,7 @@ func afterTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context
 	record, tx := begin(t, c.store, t.Name())
 	require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
 	require.NoError(t, tx.Commit(t.Context(), completed))
-	load := func(ctx context.Context) error {
-		_, err := c.store.Load(ctx, record.ID)
-		return err
-	}
+	load := func(ctx context.Context) error { return errOf(c.store.Load(ctx, record.ID)) }
 	return load, func(t *testing.T) {
 		assert.Equal(t, driver.Completed, statusOf(t, c.store, record.ID))
 		wantRows(t, c.count, record.Key, 1)

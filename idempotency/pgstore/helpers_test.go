@@ -120,6 +120,36 @@ var completed = driver.Outcome{
 	Result: driver.Result{Code: 201, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: []byte(`{"id":"ch_1"}`)},
 }
 
+// tracer calls its functions for each statement, also of a batch, with its arguments, and with its error.
+type tracer struct {
+	statement func(args []any)
+	ended     func(err error)
+}
+
+func (tr tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	tr.statement(data.Args)
+	return ctx
+}
+
+func (tr tracer) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	tr.ended(data.Err)
+}
+
+func (tr tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		tr.statement(q.Arguments)
+	}
+	return ctx
+}
+
+func (tr tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	tr.ended(data.Err)
+}
+
+func (tr tracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	tr.ended(data.Err)
+}
+
 // insert writes a row of the work through either kind of transaction.
 func insert(ctx context.Context, tx any, id string) error {
 	const statement = `INSERT INTO effects (id) VALUES ($1)`
@@ -140,8 +170,7 @@ func insert(ctx context.Context, tx any, id string) error {
 func effects(tb testing.TB, dsn string) func(ctx context.Context, id string) (int, error) {
 	tb.Helper()
 	pool := newPool(tb, dsn, nil)
-	_, err := pool.Exec(context.Background(), `CREATE TABLE effects (id text NOT NULL)`)
-	require.NoError(tb, err)
+	require.NoError(tb, errOf(pool.Exec(context.Background(), `CREATE TABLE effects (id text NOT NULL)`)))
 	return func(ctx context.Context, id string) (n int, err error) {
 		err = pool.QueryRow(ctx, `SELECT count(*) FROM effects WHERE id = $1`, id).Scan(&n)
 		return n, err

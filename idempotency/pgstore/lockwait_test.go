@@ -116,8 +116,7 @@ func TestClaim_statementsRemoved(t *testing.T) {
 			for i := range 4 {
 				acquire(t, store, newClaim(fmt.Sprint("warm", i)))
 			}
-			_, err := pool.Exec(t.Context(), change)
-			require.NoError(t, err)
+			require.NoError(t, errOf(pool.Exec(t.Context(), change)))
 			for i := range 4 { // each statement may fail once
 				_, _ = store.Reserve(t.Context(), newClaim(fmt.Sprint("leased", i)))
 				if _, tx, err := store.Begin(t.Context(), newClaim(fmt.Sprint("transactional", i)), time.Minute); err == nil {

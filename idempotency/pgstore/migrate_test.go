@@ -127,8 +127,7 @@ func TestStore_leastPrivileges(t *testing.T) {
 	dead := newClaim("dead")
 	dead.Lease = time.Microsecond
 	acquire(t, store, dead)
-	_, err = store.Reap(ctx, 10)
-	require.NoError(t, err)
+	require.NoError(t, errOf(store.Reap(ctx, 10)))
 	for record, err := range store.Unknown(ctx, "") {
 		require.NoError(t, err)
 		require.NoError(t, store.Complete(ctx, record.Lease(), completed))

@@ -200,63 +200,39 @@ func (c *sentCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tr
 
 func (*sentCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// times is a tracer that collects the times among the arguments of statements.
-type times struct {
-	mu   sync.Mutex
-	seen []time.Time
-}
-
-func (s *times) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	s.look(data.Args)
-	return ctx
-}
-
-func (*times) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (s *times) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	for _, q := range data.Batch.QueuedQueries {
-		s.look(q.Arguments)
-	}
-	return ctx
-}
-
-func (*times) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*times) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
-func (s *times) look(args []any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, arg := range args {
-		switch at := arg.(type) {
-		case time.Time:
-			s.seen = append(s.seen, at)
-		case *time.Time:
-			if at != nil {
-				s.seen = append(s.seen, *at)
-			}
-		}
-	}
-}
-
 // TestStore_usesDatabaseClock looks at the times that are sent: all are the database's.
 func TestStore_usesDatabaseClock(t *testing.T) {
-	tracer := &times{}
-	pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
-	store := newStore(t, pool)
+	var mu sync.Mutex
+	var seen []time.Time
+	collect := tracer{ended: func(error) {}, statement: func(args []any) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, arg := range args {
+			switch at := arg.(type) {
+			case time.Time:
+				seen = append(seen, at)
+			case *time.Time:
+				if at != nil {
+					seen = append(seen, *at)
+				}
+			}
+		}
+	}}
+	store := newStore(t, newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = collect }))
 	_, tx := begin(t, store, "transactional")
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	record, err := store.Load(t.Context(), newClaim("transactional").ID)
 	require.NoError(t, err)
-	require.Len(t, tracer.seen, 2, "the start of the transaction, and the expiry, by the database's clock")
-	assert.True(t, tracer.seen[0].Equal(record.Started))
-	assert.True(t, tracer.seen[1].Equal(record.Started.Add(newClaim("").TTL)))
-	tracer.seen = nil
+	require.Len(t, seen, 2, "the start of the transaction, and the expiry, by the database's clock")
+	assert.True(t, seen[0].Equal(record.Started))
+	assert.True(t, seen[1].Equal(record.Started.Add(newClaim("").TTL)))
+	seen = nil
 	lease := acquire(t, store, newClaim("leased"))
 	require.NoError(t, store.Renew(t.Context(), lease, time.Hour))
 	require.NoError(t, store.Release(t.Context(), lease))
 	require.NoError(t, errOf(store.Sweep(t.Context(), 10)))
 	require.NoError(t, errOf(store.Reap(t.Context(), 10)))
-	assert.Empty(t, tracer.seen)
+	assert.Empty(t, seen)
 
 	claim := newClaim("dead")
 	claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
@@ -265,8 +241,8 @@ func TestStore_usesDatabaseClock(t *testing.T) {
 	require.NoError(t, err)
 	lease = acquire(t, store, newClaim("dead"))
 	require.NoError(t, store.Complete(t.Context(), lease, completed))
-	require.Len(t, tracer.seen, 1)
-	assert.True(t, tracer.seen[0].Equal(before.LeaseExpires))
+	require.Len(t, seen, 1)
+	assert.True(t, seen[0].Equal(before.LeaseExpires))
 }
 
 // TestStore_queryExecModes uses each mode of pgx: some proxies know no prepared

@@ -169,11 +169,8 @@ func TestCommit_judgedRecordChanged(t *testing.T) {
 // TestStore_logsNoErrors: the server's log has no errors if nothing is wrong.
 func TestStore_logsNoErrors(t *testing.T) {
 	t.Parallel()
-	notices := func(c *pgxpool.Config) {
-		c.ConnConfig.Tracer = &errorsOfStatements{t: t}
-	}
-	pool := newPool(t, postgrestest.Open(t), notices)
-	store := newStore(t, pool)
+	noErrors := tracer{statement: func([]any) {}, ended: func(err error) { assert.Empty(t, code(err)) }}
+	store := newStore(t, newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = noErrors }))
 	claim := newClaim("key")
 	claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 	dead := acquire(t, store, claim)
@@ -190,29 +187,6 @@ func TestStore_logsNoErrors(t *testing.T) {
 	require.ErrorIs(t, store.Release(t.Context(), dead), driver.ErrLeaseLost)
 	_, tx = begin(t, store, "rejected")
 	require.NoError(t, tx.RollbackAndRecord(t.Context(), completed))
-}
-
-// errorsOfStatements fails the test for each of them.
-type errorsOfStatements struct{ t *testing.T }
-
-func (e *errorsOfStatements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-func (e *errorsOfStatements) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	assert.Empty(e.t, code(data.Err))
-}
-
-func (e *errorsOfStatements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-func (e *errorsOfStatements) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	assert.Empty(e.t, code(data.Err))
-}
-
-func (e *errorsOfStatements) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
-	assert.Empty(e.t, code(data.Err))
 }
 
 // TestTransaction_workEndsSQLTx has the work end its *sql.Tx, which ends only the work's
@@ -337,8 +311,7 @@ func TestTransaction_closesWorkTx(t *testing.T) {
 	for name, leftover := range map[string]pgx.Tx{"the transaction": work, "a savepoint": open, "one in one": inner} {
 		assert.ErrorIs(t, insert(ctx, leftover, "late"), pgx.ErrTxClosed, name)
 		assert.ErrorIs(t, leftover.Rollback(ctx), pgx.ErrTxClosed, "%s: as a deferred Rollback expects", name)
-		_, err := leftover.Begin(ctx)
-		assert.ErrorIs(t, err, pgx.ErrTxClosed, name)
+		assert.ErrorIs(t, errOf(leftover.Begin(ctx)), pgx.ErrTxClosed, name)
 	}
 	for id, want := range map[string]int{"undone": 0, "done": 2, "late": 0} {
 		wantRows(t, count, id, want)

@@ -163,8 +163,7 @@ func TestReserve_onReadOnlyReplica(t *testing.T) {
 	require.NoError(t, s.Check(t.Context()))
 	requireReplay(t, s, "done", "first")
 	time.Sleep(2 * time.Millisecond) // until the TTL is over
-	_, err = s.Load(t.Context(), newClaim("expired").ID)
-	require.ErrorIs(t, err, driver.ErrNotFound)
+	require.ErrorIs(t, errOf(s.Load(t.Context(), newClaim("expired").ID)), driver.ErrNotFound)
 	for record, err := range s.Unknown(t.Context(), "") {
 		require.NoError(t, err)
 		require.Equal(t, doubt, record.Lease())

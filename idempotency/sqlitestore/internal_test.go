@@ -297,8 +297,7 @@ func TestDiskFull_transactional(t *testing.T) {
 }
 
 func (s *Store) deleteInternal(key string) error {
-	_, err := s.kit.Work.Exec("DELETE FROM idempotency_records WHERE key = ?", key)
-	return err
+	return errOf(s.kit.Work.Exec("DELETE FROM idempotency_records WHERE key = ?", key))
 }
 
 // TestDiskFull_nonTransactional: a claim fails, an execution stays in progress, and

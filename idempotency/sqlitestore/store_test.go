@@ -53,8 +53,7 @@ func ledger(tb testing.TB, db *sql.DB) {
 }
 
 func write(ctx context.Context, tx any, id string) error {
-	_, err := tx.(*sql.Tx).ExecContext(ctx, "INSERT INTO ledger (id) VALUES (?)", id)
-	return err
+	return errOf(tx.(*sql.Tx).ExecContext(ctx, "INSERT INTO ledger (id) VALUES (?)", id))
 }
 
 func count(ctx context.Context, db *sql.DB, id string) (n int, err error) {

@@ -114,14 +114,11 @@ func waits(t *testing.T, store *sqlitestore.Store) {
 	t.Helper()
 	lease := driver.Lease{ID: claimOf("elsewhere").ID, Owner: "another", Generation: 1}
 	for name, operation := range map[string]func(ctx context.Context) error{
-		"claim of another key": func(ctx context.Context) error {
-			_, err := store.Reserve(ctx, claimOf("another"))
-			return err
-		},
-		"Renew":    func(ctx context.Context) error { return store.Renew(ctx, lease, time.Hour) },
-		"Complete": func(ctx context.Context) error { return store.Complete(ctx, lease, completed) },
-		"Release":  func(ctx context.Context) error { return store.Release(ctx, lease) },
-		"Begin":    func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("another"), 0); return err },
+		"claim of another key": func(ctx context.Context) error { return errOf(store.Reserve(ctx, claimOf("another"))) },
+		"Renew":                func(ctx context.Context) error { return store.Renew(ctx, lease, time.Hour) },
+		"Complete":             func(ctx context.Context) error { return store.Complete(ctx, lease, completed) },
+		"Release":              func(ctx context.Context) error { return store.Release(ctx, lease) },
+		"Begin":                func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("another"), 0); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, "waiting", func(ctx context.Context) {
