@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -160,51 +159,6 @@ func TestDo_invalid(t *testing.T) {
 			assert.Zero(t, result)
 			assert.Zero(t, calls.Load())
 			assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
-		})
-	}
-}
-
-func TestDo_panics(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		work   func()
-		terms  idempotency.Options
-		status idempotency.Status
-	}{
-		{"panic", func() { panic("test") }, idempotency.Options{}, idempotency.Unknown},
-		{"Goexit", runtime.Goexit, idempotency.Options{}, idempotency.Unknown},
-		{"panic, again", func() { panic("test") }, idempotency.Options{Takeover: idempotency.Reexecute}, idempotency.FailedRetryable},
-		{"panic, transactional", func() { panic("test") }, idempotency.Options{Transactional: true}, 0},
-		{"Goexit, transactional", runtime.Goexit, idempotency.Options{Transactional: true}, 0},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			var remembered hooks
-			store := newLedger()
-			x := &idempotency.Executor{Store: store, Options: row.terms, Trace: remembered.trace()}
-			over := make(chan any)
-			go func() {
-				defer func() { over <- recover() }()
-				x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) { //nolint:errcheck // panics
-					if row.terms.Transactional {
-						tx, err := idempotency.Tx[*ledgerTx](ctx)
-						assert.NoError(t, err)
-						assert.NoError(t, tx.Add("acct", 100))
-					}
-					row.work()
-					return doResult, nil
-				})
-			}()
-			if got := <-over; !strings.HasPrefix(row.name, "Goexit") {
-				assert.Equal(t, "test", got)
-			}
-			requireRecord(t, store, doID, row.status)
-			assert.Zero(t, store.transactions())
-			assert.Zero(t, store.sum("acct"))
-			assert.Equal(t, []idempotency.Disposition{idempotency.Panicked}, remembered.dispositions())
-			if row.status == idempotency.Unknown {
-				require.Len(t, remembered.unknowns(), 1)
-				require.ErrorIs(t, errOf(x.Do(t.Context(), doID, "", nothing)), idempotency.ErrUnknown)
-			}
 		})
 	}
 }
