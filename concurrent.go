@@ -3,6 +3,7 @@ package resilienthttp
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
@@ -23,11 +24,11 @@ type hedgedCall struct {
 	running   int  // copies in flight
 	copies    []*attempt
 	winner    *attempt
-	latest    *attempt      // the last failure of an attempt that is not a hedge
-	kept      *attempt      // a hedge with a response that may not be the result: see mayWin
-	changed   chan struct{} // closed when preparing or running changes; nil: nothing waits
-	decided   bool          // the outcome is known
-	waited    bool          // it came after the outcome of the first attempt
+	latest    *attempt  // the last failure of an attempt that is not a hedge
+	kept      *attempt  // a hedge with a response that may not be the result: see mayWin
+	changed   sync.Cond // preparing or running; its L is call.mu
+	decided   bool      // the outcome is known
+	waited    bool      // it came after the outcome of the first attempt
 }
 
 func (r *hedgedCall) copy(of *attempt, hedge bool) {
@@ -104,10 +105,7 @@ func (r *hedgedCall) change(change func()) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	change()
-	if r.changed != nil {
-		close(r.changed)
-		r.changed = nil
-	}
+	r.changed.Broadcast()
 }
 
 // run sends a copy. If Base or a hook panics, or ends the goroutine, only the copy fails.
@@ -247,7 +245,7 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	// A copy in preparation reads the caller's request, which the caller may reuse after the call.
 	for r.preparing > 0 || r.winner == nil && r.running > 0 {
 		r.waited = true
-		r.sleep()
+		r.changed.Wait()
 	}
 	if r.winner == nil && r.kept != nil && r.latest.report.Response == nil {
 		r.winner = r.kept
@@ -257,15 +255,6 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 		return r.winner, r.copies
 	}
 	return r.latest, r.copies
-}
-
-// sleep waits for a change, without the lock.
-func (r *hedgedCall) sleep() {
-	changed := make(chan struct{})
-	r.changed = changed
-	r.call.mu.Unlock()
-	defer r.call.mu.Lock()
-	<-changed
 }
 
 // entry returns the report of a copy. A copy that has lost may still write to its own report, so
@@ -302,7 +291,7 @@ func (r *hedgedCall) cancelAll() (done []*attempt) {
 	r.over = true
 	r.cancelOthers()
 	for r.preparing > 0 {
-		r.sleep()
+		r.changed.Wait()
 	}
 	for _, a := range append(slices.Clip(r.copies), r.original) {
 		held := a == r.winner || a == r.kept || !a.report.Hedge

@@ -3,6 +3,7 @@ package resilienthttp
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/route"
@@ -167,7 +168,7 @@ func (a *attempt) due() (event timerEvent) {
 		return nothing
 	}
 	if a.hedged == nil {
-		a.hedged = &hedgedCall{call: c, original: a}
+		a.hedged = &hedgedCall{call: c, original: a, changed: sync.Cond{L: &c.mu}}
 	}
 	a.hedged.preparing++
 	return event

@@ -89,9 +89,7 @@ func (t *Transport) CloseIdleConnections() {
 	if config.invalid != nil {
 		return // Base may be a nil pointer, or the Transport itself
 	}
-	if closer, ok := config.base.(interface{ CloseIdleConnections() }); ok {
-		closer.CloseIdleConnections()
-	}
+	(&http.Client{Transport: config.base}).CloseIdleConnections()
 }
 
 // config is the configuration of a Transport at its first call, with the defaults applied.

@@ -87,9 +87,7 @@ func (t *Transport) send(req *http.Request) (*http.Response, error) {
 
 // CloseIdleConnections closes the idle connections of Base, if Base has this method.
 func (t *Transport) CloseIdleConnections() {
-	if closer, ok := t.inner().(interface{ CloseIdleConnections() }); ok {
-		closer.CloseIdleConnections()
-	}
+	(&http.Client{Transport: t.inner()}).CloseIdleConnections()
 }
 
 // Unwrap returns the RoundTripper that makes the calls.
