@@ -64,7 +64,7 @@ func (c *client) order(ctx context.Context, o bank.Order, cancel bool) outcome {
 		if replayed {
 			c.replayed.Add(1)
 		}
-		no, answered := asStatus(err)
+		no, answered := errors.AsType[*statusError](err)
 		switch {
 		case err == nil:
 			return outcome{state: booked, receipt: receipt}
@@ -120,8 +120,6 @@ type statusError struct {
 	status int
 	body   string
 }
-
-func asStatus(err error) (*statusError, bool) { return errors.AsType[*statusError](err) }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
 

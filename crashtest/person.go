@@ -35,10 +35,6 @@ type decision struct {
 
 const maxDecisions = 200
 
-func newPerson(store durable.Store, bankLedger string, late time.Duration) *person {
-	return &person{engine: &durable.Engine{Store: store}, bankLedger: bankLedger, late: late}
-}
-
 // work reads intents and decides.
 func (p *person) work(ctx context.Context) {
 	p.look(ctx)

@@ -23,9 +23,11 @@ type shopping struct {
 const pollInterval = 20 * time.Millisecond
 
 func newShopping(r *run) *shopping {
-	// After this time no send of a suspended process can reach the bank.
-	late := 2*r.pause() + visibilityDelay + time.Second
-	return &shopping{r, newPerson(r.ledger.intents, r.at.bankLedger(), late), make(chan struct{})}
+	operator := &person{
+		engine: &durable.Engine{Store: r.ledger.intents}, bankLedger: r.at.bankLedger(),
+		late: 2*r.pause() + visibilityDelay + time.Second, // a suspended process sends nothing later
+	}
+	return &shopping{r, operator, make(chan struct{})}
 }
 
 // begin lets the person decide during the faults.
