@@ -4,12 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -181,4 +182,132 @@ func claimOf(worker string, limit int) driver.Claim {
 	return driver.Claim{
 		Worker: worker, Lease: time.Hour, Limit: limit, Gateways: map[string]driver.Allowance{"psp": {Limit: limit, PerScope: limit}},
 	}
+}
+
+// TestNoMigration changes no tables, and works with those that another program has made.
+func TestNoMigration(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		make func(t *testing.T, execute func(string), migrate func() error)
+	}{
+		{"Migrate", func(t *testing.T, _ func(string), migrate func() error) {
+			t.Helper()
+			require.NoError(t, migrate())
+			require.NoError(t, migrate(), "again")
+		}},
+		{"Schema", func(t *testing.T, execute func(string), _ func() error) {
+			t.Helper()
+			text, err := pgstore.Schema(nil, 0)
+			require.NoError(t, err)
+			execute(text)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t, postgrestest.Open(t), nil)
+			options := &pgstore.Options{NoMigration: true}
+			require.ErrorIs(t, errOf(pgstore.New(t.Context(), pool, options)), pgstore.ErrSchema)
+			row.make(t, func(text string) {
+				require.NoError(t, errOf(pool.Exec(t.Context(), text)))
+			}, func() error { return pgstore.Migrate(t.Context(), pool, options) })
+			store, err := pgstore.New(t.Context(), pool, options)
+			require.NoError(t, err)
+			applyAll(t, store, batch(0, 3))
+		})
+	}
+}
+
+// TestInvalidSchema is refused before the database is asked.
+func TestInvalidSchema(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{strings.Repeat("s", 64), "a\x00b", "\xff"} {
+		options := &pgstore.Options{Schema: name}
+		require.ErrorIs(t, errOf(pgstore.New(t.Context(), nil, options)), driver.ErrInvalid)
+		require.ErrorIs(t, pgstore.Migrate(t.Context(), nil, options), driver.ErrInvalid)
+		require.ErrorIs(t, errOf(pgstore.Schema(options, 0)), driver.ErrInvalid)
+	}
+}
+
+// errOf is the error of a call. The value does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
+// ending is a transaction of the caller's.
+type ending struct {
+	driver.Outbox
+
+	commit, rollback func() error
+}
+
+// D6: what two transactions enqueue is there when each of them commits, in whichever order,
+// and never before; what a third has enqueued and rolled back never is. No claim waits for
+// any of them, and none has gone past what commits later under an earlier id.
+func TestCommitsInReverseOrder(t *testing.T) {
+	pool := newPool(t, postgrestest.Open(t), nil)
+	store := newStore(t, pool)
+	db := stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	for name, begin := range map[string]func() ending{
+		"pgx": func() ending {
+			tx, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			ctx := context.WithoutCancel(t.Context())
+			return ending{store.WithTx(tx), func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }}
+		},
+		"database/sql": func() ending {
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			return ending{store.WithSQLTx(tx), tx.Commit, tx.Rollback}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claimed := func() (keys []string) {
+				got, err := store.Claim(t.Context(), claimOf("w", 100))
+				require.NoError(t, err)
+				for i := range got.Changes {
+					keys = append(keys, got.Changes[i].Record.ID.Key)
+				}
+				return keys
+			}
+			enqueue := func(o ending, key string) {
+				in := order(0)
+				in.Operation, in.Key = name, key
+				receipt, err := o.Enqueue(t.Context(), in)
+				require.NoError(t, err)
+				assert.False(t, receipt.Existing)
+			}
+			first, second, never := begin(), begin(), begin()
+			enqueue(first, "first")
+			enqueue(never, "never")
+			enqueue(second, "second")
+			assert.Empty(t, claimed(), "nothing is committed")
+			require.NoError(t, second.commit())
+			assert.Equal(t, []string{"second"}, claimed())
+			assert.Empty(t, claimed())
+			require.NoError(t, first.commit())
+			assert.Equal(t, []string{"first"}, claimed())
+			require.NoError(t, never.rollback())
+			assert.Empty(t, claimed())
+		})
+	}
+}
+
+// TestClaim_waitsForNoLock: what a transaction of the caller's keeps locked is passed over.
+func TestClaim_waitsForNoLock(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, postgrestest.Open(t), nil)
+	store := newStore(t, pool)
+	applyAll(t, store, batch(0, 3))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, store.WithTx(tx).Cancel(t.Context(), order(0).ID))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	claimed, err := store.Claim(ctx, claimOf("w", 100))
+	require.NoError(t, err)
+	assert.Len(t, claimed.Changes, 2)
+	require.NoError(t, tx.Rollback(t.Context()))
+	claimed, err = store.Claim(t.Context(), claimOf("w", 100))
+	require.NoError(t, err)
+	assert.Len(t, claimed.Changes, 1)
 }
