@@ -388,33 +388,6 @@ func (h *halfCloser) CloseWrite() error {
 	return nil
 }
 
-// §4.15: an attempt that has waited in the queue asks the breaker again. If the breaker rejects
-// it, its permit is returned.
-func TestBreaker_opensWhileQueued(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"), status(200))
-		tr := &resilienthttp.Transport{Base: base, Breaker: nervous(2 * time.Second)}
-		readAll(t, roundTrip(t, tr, get(t)))
-		time.AfterFunc(9500*time.Millisecond, func() { openBreaker(t, tr) })
-		start := time.Now()
-		req := newRequest(t, "PUT", "http://api.test/", "")
-		bodies := trackBody(req, "content")
-		_, err := tr.RoundTrip(req)
-		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-		require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
-		require.Less(t, time.Since(start), 12*time.Second)
-		require.Len(t, base.calls(), 1)
-		require.Empty(t, asError(t, err).Attempts)
-		bodies.requireClosedOnce(t, 1)
-
-		time.Sleep(3 * time.Second) // the cooldown; the quota's window is longer
-		start = time.Now()
-		resp := roundTrip(t, tr, get(t))
-		require.Zero(t, time.Since(start), "the permit was not returned")
-		readAll(t, resp)
-	})
-}
-
 // §4.1, §4.4: GetBody is called before the failed response is closed. If GetBody fails, the call
 // returns that response unread, or its error with that of GetBody.
 func TestGetBodyFails(t *testing.T) {

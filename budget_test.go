@@ -56,35 +56,6 @@ func switchedCalls(t *testing.T, budget *resilienthttp.Budget) (failing *atomic.
 	}
 }
 
-// Calls that fail once are all retried, with five tokens, if the tokens are returned.
-func TestBudget_retriesThatSucceed(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		failed step
-		want   int
-	}{
-		{"503: the tokens come back", status(503), 20},
-		{"429 with Retry-After: the tokens come back", status(429, "Retry-After", "1"), 20},
-		{"429 with Retry-After 0: they do not", status(429, "Retry-After", "0"), 5},
-		{"429 without Retry-After: they do not", status(429), 5},
-		{"503 with Retry-After: the tokens come back", status(503, "Retry-After", "1"), 20},
-	} {
-		bubble.Run(t, tt.name, func(t *testing.T) {
-			var base http.RoundTripper
-			transport := &resilienthttp.Transport{
-				Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
-				Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: never(),
-			}
-			retried := 0
-			for range 20 {
-				base = script(tt.failed, status(200))
-				retried += len(tripped(t, transport, get(t))) - 1
-			}
-			require.Equal(t, tt.want, retried)
-		})
-	}
-}
-
 // §4.16: a part of the responses are 503 and ask for a wait, as those of one backend of some. The other ones show that retries help.
 func TestBudget_scattered503(t *testing.T) {
 	for share, least := range map[float64]float64{.12: .98, .2: .95, .3: .9} {
@@ -247,22 +218,6 @@ func TestBudget_retryAfterATimeout(t *testing.T) {
 			require.InDelta(t, tt.want, transport.State().Scopes[0].Budget.Remaining, 1e-6)
 		})
 	}
-}
-
-// L1: a server with a queue that is longer than the timeout answers no retry. So a client that has used
-// a token makes none after a timeout, until its calls have refilled the bucket.
-func TestBudget_timeoutAfterARetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := &resilienthttp.Transport{
-			Breaker: never(), Base: script(status(500), status(502), hanging),
-			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
-		}
-		attempts := func() int { return len(tripped(t, transport, get(t))) }
-		require.Equal(t, 2, attempts(), "a quick failure takes half a token")
-		for range 3 { // with the first call they add .4 of a token
-			require.Equal(t, 1, attempts(), "a timeout takes five")
-		}
-	})
 }
 
 func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
