@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -91,15 +92,9 @@ const maxSeconds = 2
 
 // isStream reports whether a slow response is normal: an upgrade, or an event stream.
 func isStream(h http.Header) bool {
-	if len(h["Upgrade"]) > 0 {
-		return true
-	}
-	for _, accepted := range h["Accept"] {
-		if strings.Contains(strings.ToLower(accepted), "text/event-stream") {
-			return true
-		}
-	}
-	return false
+	return len(h["Upgrade"]) > 0 || slices.ContainsFunc(h["Accept"], func(accepted string) bool {
+		return strings.Contains(strings.ToLower(accepted), "text/event-stream")
+	})
 }
 
 // stopTimer stops the timer. No copy begins after it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -126,12 +127,6 @@ func versionOf(resp *http.Response) (version, bool) {
 }
 
 func acceptsBytes(h http.Header) bool {
-	for _, units := range h["Accept-Ranges"] {
-		for unit := range strings.SplitSeq(units, ",") {
-			if strings.EqualFold(strings.TrimSpace(unit), "bytes") {
-				return true
-			}
-		}
-	}
-	return false
+	units := strings.Split(strings.Join(h["Accept-Ranges"], ","), ",")
+	return slices.ContainsFunc(units, func(unit string) bool { return strings.EqualFold(strings.TrimSpace(unit), "bytes") })
 }
