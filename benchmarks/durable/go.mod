@@ -6,7 +6,6 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/resilienthttp/resilienthttp v0.1.0
 	github.com/resilienthttp/resilienthttp/durable/pgstore v0.1.0
-	github.com/resilienthttp/resilienthttp/durable/riverwork v0.1.0
 	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
@@ -38,7 +37,6 @@ replace github.com/resilienthttp/resilienthttp => ../../
 
 replace github.com/resilienthttp/resilienthttp/durable/pgstore => ../../durable/pgstore
 
-replace github.com/resilienthttp/resilienthttp/durable/riverwork => ../../durable/riverwork
 
 replace github.com/resilienthttp/resilienthttp/internal/pgkit => ../../internal/pgkit
 

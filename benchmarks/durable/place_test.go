@@ -75,11 +75,6 @@ func (h *house) batch(n int) {
 	for i := range intents {
 		intents[i] = h.intent()
 	}
-	h.enqueue(intents)
-}
-
-func (h *house) enqueue(intents []durable.Intent) {
-	h.b.Helper()
 	results, err := (&durable.Engine{Store: h.store, Gateways: nothing()}).EnqueueBatch(h.b.Context(), intents)
 	require.NoError(h.b, err)
 	for i := range results {
@@ -152,17 +147,12 @@ type peer struct {
 func newPeer(b *testing.B) *peer {
 	b.Helper()
 	p := &peer{b: b, pool: newPool(b)}
-	migrate(b, p.pool)
-	p.client = newClient(b, p.pool, &river.Config{})
-	return p
-}
-
-func migrate(b *testing.B, pool *pgxpool.Pool) {
-	b.Helper()
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+	migrator, err := rivermigrate.New(riverpgxv5.New(p.pool), nil)
 	require.NoError(b, err)
 	_, err = migrator.Migrate(b.Context(), rivermigrate.DirectionUp, nil)
 	require.NoError(b, err)
+	p.client = newClient(b, p.pool, &river.Config{})
+	return p
 }
 
 func newClient(b *testing.B, pool *pgxpool.Pool, config *river.Config) *river.Client[pgx.Tx] {

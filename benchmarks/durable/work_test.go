@@ -18,7 +18,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
-	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
@@ -45,17 +44,6 @@ func BenchmarkWork(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkRiverwork compares intents in River's jobs with River's jobs.
-func BenchmarkRiverwork(b *testing.B) {
-	n := interleave.Size(1000)
-	p, both := newPeer(b), newHouse(b)
-	migrate(b, both.pool)
-	interleave.Rates(b, 1,
-		interleave.Contender{Name: "riverwork", Work: func() (int, time.Duration) { return both.riverwork(n) }},
-		interleave.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, 100, nil) }},
-	)
 }
 
 func (h *house) work(n, workers int, m *meter) (int, time.Duration) {
@@ -98,26 +86,6 @@ func nothing() map[string]durable.Gateway {
 	return map[string]durable.Gateway{"psp": gatewayFunc(func(*durable.Send) {})}
 }
 
-// riverwork sends intents in River's jobs, both in one database.
-func (h *house) riverwork(n int) (int, time.Duration) {
-	h.b.Helper()
-	client := newClient(h.b, h.pool, &river.Config{})
-	var jobs []river.InsertManyParams
-	intents := make([]durable.Intent, n)
-	for i := range intents {
-		intents[i] = h.intent()
-		jobs = append(jobs, river.InsertManyParams{Args: riverwork.Args(intents[i].ID)})
-	}
-	h.enqueue(intents)
-	_, err := client.InsertMany(h.b.Context(), jobs)
-	require.NoError(h.b, err)
-
-	config := tuned(100)
-	config.Workers = river.NewWorkers()
-	river.AddWorker(config.Workers, &riverwork.Worker{Engine: &durable.Engine{Store: h.store, Gateways: nothing()}})
-	return drained(h.b, n, nil, func(done chan<- struct{}) (stop func()) { return run(h.b, h.pool, config, done) })
-}
-
 // meter measures the CPU time in seconds of this process and of a pool's server, which must run
 // on this machine under Linux. On other systems it measures nothing.
 type meter struct {
@@ -127,17 +95,11 @@ type meter struct {
 }
 
 func (m *meter) begin() {
-	if m == nil {
-		return
-	}
 	client, server := m.read()
 	m.client, m.server = append(m.client, client), append(m.server, server)
 }
 
 func (m *meter) end() {
-	if m == nil {
-		return
-	}
 	client, server := m.read()
 	last := len(m.client) - 1
 	m.client[last] = client - m.client[last]
@@ -271,12 +233,9 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkWithTx inserts a row of the caller, and an intent, a job or both, in one
-// transaction.
+// BenchmarkWithTx inserts a row of the caller, and an intent or a job, in one transaction.
 func BenchmarkWithTx(b *testing.B) {
-	h, p, both := newHouse(b), newPeer(b), newHouse(b)
-	migrate(b, both.pool)
-	client := newClient(b, both.pool, &river.Config{})
+	h, p := newHouse(b), newPeer(b)
 	const n = 25
 	orders := func(pool *pgxpool.Pool, also func(ctx context.Context, tx pgx.Tx) error) func() (int, time.Duration) {
 		ctx := b.Context()
@@ -306,10 +265,5 @@ func BenchmarkWithTx(b *testing.B) {
 			_, err := p.client.InsertTx(ctx, tx, plain(), nil)
 			return err
 		})},
-		interleave.Contender{Name: "riverwork", Work: orders(both.pool, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := riverwork.InsertTx(ctx, client, tx, both.store.WithTx(tx), both.intent(), nil)
-			return err
-		})},
-		interleave.Contender{Name: "row-alone", Work: orders(newPool(b), func(context.Context, pgx.Tx) error { return nil })},
 	)
 }
