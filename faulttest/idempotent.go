@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -83,10 +84,7 @@ func (e *Idempotent) AssertExactlyOnce(tb TB, calls int) bool {
 	if once && executions == calls {
 		return true
 	}
-	if l == nil {
-		l = logOf(tb)
-	}
-	return l.fail(tb, "executions, exactly one for each call", fmt.Sprint(calls), got.String())
+	return cmp.Or(l, logOf(tb)).fail(tb, "executions, exactly one for each call", fmt.Sprint(calls), got.String())
 }
 
 // maxBody is the maximum length of a request body, which is read before the execution.
@@ -95,7 +93,7 @@ const maxBody = 8 << 20
 // ServeHTTP executes the request or replays the stored response.
 func (e *Idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r)
-	body, err := io.ReadAll(http.MaxBytesReader(w, orNoBody(r.Body), maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, cmp.Or[io.ReadCloser](r.Body, http.NoBody), maxBody))
 	if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
 		problem(w, http.StatusRequestEntityTooLarge, err.Error())
 		return
@@ -172,11 +170,8 @@ func (e *Idempotent) execute(w http.ResponseWriter, r *http.Request, key string,
 		x.gone(life) // the request's context may end a moment later
 		abort()
 	}
-	handler := e.Handler
-	if handler == nil {
-		handler = Reply{Status: http.StatusCreated, Body: fmt.Sprintf(`{"id":"%d"}`, number)}
-	}
-	a, gone = capture(w, r, handler)
+	created := Reply{Status: http.StatusCreated, Body: fmt.Sprintf(`{"id":"%d"}`, number)}
+	a, gone = capture(w, r, cmp.Or[http.Handler](e.Handler, created))
 	a.header.Del("Date") // each response has its own
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,11 +191,4 @@ func problem(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, `{"title":%q,"status":%d,"detail":%q}`, http.StatusText(status), status, text)
-}
-
-func orNoBody(body io.ReadCloser) io.ReadCloser {
-	if body == nil {
-		return http.NoBody
-	}
-	return body
 }

@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -320,16 +321,7 @@ func record(l *faulttest.Log, requests ...sent) {
 	begin := time.Now()
 	for _, s := range requests {
 		time.Sleep(s.after)
-		if s.method == "" {
-			s.method = http.MethodPost
-		}
-		if s.uri == "" {
-			s.uri = "/charges"
-		}
-		if s.reply == nil {
-			s.reply = faulttest.Status(503)
-		}
-		r := httptest.NewRequest(s.method, s.uri, strings.NewReader(s.body))
+		r := httptest.NewRequest(cmp.Or(s.method, http.MethodPost), cmp.Or(s.uri, "/charges"), strings.NewReader(s.body))
 		if s.key != "" {
 			r.Header.Set("Idempotency-Key", s.key)
 		}
@@ -344,7 +336,7 @@ func record(l *faulttest.Log, requests ...sent) {
 		}
 		func() {
 			defer func() { _ = recover() }() // a fault panics without a connection
-			l.Record(s.reply).ServeHTTP(httptest.NewRecorder(), r)
+			l.Record(cmp.Or[http.Handler](s.reply, faulttest.Status(503))).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 	}
 }

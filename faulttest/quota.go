@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -91,12 +92,8 @@ func (q *Quota) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.note("over quota")
-	status := q.Status
-	if status == 0 {
-		status = http.StatusTooManyRequests
-	}
 	q.RetryAfterFormat.set(h, wait, now)
-	Reply{Status: status}.ServeHTTP(w, r)
+	Reply{Status: cmp.Or(q.Status, http.StatusTooManyRequests)}.ServeHTTP(w, r)
 }
 
 // maxKeys is the number of keys above which old ones are removed.
@@ -106,11 +103,7 @@ const maxKeys = 1024
 func (q *Quota) take(key string, now time.Time) (accepted bool, state RateLimit, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	limit, window := q.Limit, q.Window
-	if limit == 0 {
-		limit = 60
-	}
-	limit = max(limit, 0)
+	limit, window := max(cmp.Or(q.Limit, 60), 0), q.Window
 	if window <= 0 {
 		window = time.Minute
 	}

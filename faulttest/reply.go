@@ -3,6 +3,7 @@ package faulttest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -94,10 +95,7 @@ func LoseResponse(work http.Handler) Reply { return Reply{Handler: work, Fault: 
 
 // orOK returns h, or the zero Reply if h is nil.
 func orOK(h http.Handler) http.Handler {
-	if h == nil {
-		return Reply{}
-	}
-	return h
+	return cmp.Or[http.Handler](h, Reply{})
 }
 
 // ServeHTTP sends the response or injects the fault.
@@ -199,10 +197,7 @@ func isJSON(body []byte) bool {
 // canceled, which also ends the context.
 func (p Reply) body(ctx context.Context, w http.ResponseWriter, body []byte) {
 	if p.Fault.midBody() {
-		at := p.At
-		if at == 0 {
-			at = len(body) / 2
-		}
+		at := cmp.Or(p.At, len(body)/2)
 		body = body[:max(min(at, len(body)-1), 0)]
 	}
 	if p.Pause <= 0 {
@@ -258,9 +253,7 @@ func (p Reply) answer(w http.ResponseWriter, r *http.Request) (a answer, gone bo
 			return a, true
 		}
 	}
-	if p.Status != 0 {
-		a.status = p.Status
-	}
+	a.status = cmp.Or(p.Status, a.status)
 	for name, values := range p.Header {
 		a.header[http.CanonicalHeaderKey(name)] = values
 	}

@@ -1,6 +1,7 @@
 package faulttest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -207,11 +208,7 @@ func TestReply(t *testing.T) {
 						reached: func() bool { return srv.Total() == 1 && srv.Requests()[0].BodyRead },
 					}
 				}
-				body := row.body
-				if body == "" {
-					body = "hello"
-				}
-
+				body := cmp.Or(row.body, "hello")
 				begin := time.Now()
 				resp, text, err := send(t, client, http.MethodPost, srv.URL+"/things?a=b", body)
 				s := seen{resp, text, err, time.Since(begin)}

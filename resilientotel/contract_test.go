@@ -46,17 +46,6 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// T6: Attempts finds the attempts of a wrapped Transport.
-func TestAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := record().Wrap(&resilienthttp.Transport{Base: script(answer{status: 503}, answer{status: 200})})
-		resp, err := (&http.Client{Transport: rt}).Do(get(t, t.Context(), url))
-		require.NoError(t, err)
-		require.Len(t, resilienthttp.Attempts(resp), 2)
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
 // The request of a response can be sent again. Each time it is a new call, which does not keep
 // the earlier ones alive.
 func TestResponseRequestSentAgain(t *testing.T) {

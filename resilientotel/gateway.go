@@ -1,6 +1,7 @@
 package resilientotel
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -41,12 +42,9 @@ func (i *Instrumentation) gateway(name string, of durable.Gateway, policy durabl
 	if of == nil {
 		return nil // Engine.Validate reports it
 	}
-	g := gateway{Gateway: of, Policy: policy, instruments: i.instruments, name: name}
+	g := gateway{Gateway: of, Policy: cmp.Or[durable.Policy](policy, durable.Schedule{}), instruments: i.instruments, name: name}
 	if own, ok := of.(durable.Policy); ok {
 		g.Policy = own
-	}
-	if g.Policy == nil {
-		g.Policy = durable.Schedule{}
 	}
 	if f, ok := of.(durable.Finder); ok {
 		return finder{g, f}

@@ -3,6 +3,7 @@ package resilientotel
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -89,12 +90,9 @@ type instruments struct {
 // start reads the fields.
 func (i *Instrumentation) start() {
 	i.once.Do(func() {
-		n := &instruments{tracers: i.TracerProvider, meters: i.MeterProvider, propagator: i.Propagator, options: i.Options}
-		if n.tracers == nil {
-			n.tracers = otel.GetTracerProvider()
-		}
-		if n.meters == nil {
-			n.meters = otel.GetMeterProvider()
+		n := &instruments{
+			tracers: cmp.Or(i.TracerProvider, otel.GetTracerProvider()), meters: cmp.Or(i.MeterProvider, otel.GetMeterProvider()),
+			propagator: i.Propagator, options: i.Options,
 		}
 		limit := cmp.Or(i.MaxScopes, defaultMaxScopes)
 		n.scopes.limit, n.attempts.maxServers = limit, limit
@@ -116,10 +114,7 @@ func (i *Instrumentation) start() {
 // The RoundTripper obeys the rules of the Transport and forwards CloseIdleConnections.
 func (i *Instrumentation) Wrap(t *resilienthttp.Transport) http.RoundTripper {
 	i.start()
-	if t == nil {
-		t = &resilienthttp.Transport{}
-	}
-	c := i.wrap(t)
+	c := i.wrap(cmp.Or(t, &resilienthttp.Transport{}))
 	i.register()
 	return c
 }
@@ -130,12 +125,8 @@ func (i *Instrumentation) Wrap(t *resilienthttp.Transport) http.RoundTripper {
 // of the list.
 func (i *Instrumentation) WrapEndpoints(list *endpoints.Transport) http.RoundTripper {
 	i.start()
-	if list == nil {
-		list = &endpoints.Transport{}
-	}
-	if list.Transport == nil {
-		list.Transport = &resilienthttp.Transport{}
-	}
+	list = cmp.Or(list, &endpoints.Transport{})
+	list.Transport = cmp.Or(list.Transport, &resilienthttp.Transport{})
 	c := i.wrap(list.Transport)
 	i.register()
 	return &listClient{list, c}
@@ -191,10 +182,7 @@ func (i *Instrumentation) register() {
 // collect observes all gauges. The SDK calls it at each collection.
 func (i *Instrumentation) collect(ctx context.Context, o metric.Observer) error {
 	i.mu.Lock()
-	transports := make([]*resilienthttp.Transport, 0, len(i.wrapped))
-	for t := range i.wrapped {
-		transports = append(transports, t)
-	}
+	transports := slices.Collect(maps.Keys(i.wrapped))
 	engines, shedders := slices.Clone(i.engines), slices.Clone(i.shedders)
 	i.mu.Unlock()
 	i.states.observe(o, transports, &i.scopes)

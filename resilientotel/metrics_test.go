@@ -313,8 +313,6 @@ func TestHedgesRetriesAndWaits(t *testing.T) {
 
 func TestScopeSum(t *testing.T) {
 	buckets, sum := &names{limit: maxBuckets}, scopeSum{}
-	sum.add(&resilienthttp.ScopeState{Quotas: []resilienthttp.QuotaStatus{{Bucket: "requests"}}}, buckets)
-	require.Empty(t, sum.quotas)
 	for _, state := range []resilienthttp.BreakerState{resilienthttp.StateClosed, resilienthttp.StateOpen, resilienthttp.StateHalfOpen} {
 		sum.add(&resilienthttp.ScopeState{Breaker: resilienthttp.BreakerStatus{State: state}}, buckets)
 	}

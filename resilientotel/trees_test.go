@@ -2,6 +2,7 @@ package resilientotel
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,10 +155,7 @@ internal call GET 0s–10s
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			r := record()
-			tr := row.transport
-			if tr == nil {
-				tr = &resilienthttp.Transport{}
-			}
+			tr := cmp.Or(row.transport, &resilienthttp.Transport{})
 			tr.Base = row.base
 			row.calls(t, r.Wrap(tr))
 			synctest.Wait()

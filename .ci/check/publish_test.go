@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,13 +30,10 @@ func TestPublish(t *testing.T) {
 			t.Setenv("GOPROXY", "off") // these modules need no others
 			r := &madeUp{dir: t.TempDir(), version: fmt.Sprintf("v0.999998.0-ci.%d", time.Now().UnixNano())}
 			t.Cleanup(r.forget)
-			if row.requires == "" {
-				row.requires = r.version
-			}
 			for name, content := range map[string]string{
 				"go.mod":         "module " + home + "\n\ngo 1.26.0\n",
 				"root.go":        "// Package resilienthttp is a test.\npackage resilienthttp\n",
-				"nested/go.mod":  fmt.Sprintf("module %s/nested\n\ngo 1.26.0\n\nrequire %[1]s %s\n\nreplace %[1]s => ../\n", home, row.requires),
+				"nested/go.mod":  fmt.Sprintf("module %s/nested\n\ngo 1.26.0\n\nrequire %[1]s %s\n\nreplace %[1]s => ../\n", home, cmp.Or(row.requires, r.version)),
 				"nested/nest.go": fmt.Sprintf("// Package nested is a test.\npackage nested\n\nimport _ %q\n", home),
 			} {
 				require.NoError(t, writeFile(r.source(), name, []byte(content)))

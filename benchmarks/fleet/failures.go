@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -373,9 +374,7 @@ func life() []Scenario {
 		s.Topologies = []Topology{Shared}
 		s.Server.Workers, s.Server.Service, s.Server.AttemptTimeout = -1, 20*time.Millisecond, -1
 		s.Load.Clients, s.Load.Deadline = 1, 10*time.Second
-		if s.Load.Rate == 0 {
-			s.Load.Rate = 50
-		}
+		s.Load.Rate = cmp.Or(s.Load.Rate, 50)
 		if s.Length() == 0 {
 			s.During = 2 * time.Minute
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"html/template"
 	"net"
 	"net/http"
@@ -90,10 +89,9 @@ func (h *handler) form(w http.ResponseWriter, r *http.Request) {
 	values := r.URL.Query()
 	view := formView{
 		APIs: APIs(), Presets: Presets(), Groups: fieldGroups(), Peers: peers.All(),
-		Values: map[string]string{}, Checked: map[string]bool{peers.Ours: !values.Has(peersField)}, Errors: FormError{},
+		Values: map[string]string{}, Checked: map[string]bool{peers.Ours: !values.Has(peersField)},
 	}
-	_, err := Parse(values)
-	_ = errors.As(err, &view.Errors)
+	_, view.Errors = Parse(values)
 	for _, g := range view.Groups {
 		for _, f := range g.Fields {
 			view.Values[f.Name] = f.Initial
@@ -141,12 +139,10 @@ func (h *handler) run(w http.ResponseWriter, r *http.Request) {
 		_ = encoder.Encode(e) //nolint:errchkjson // a finite number; if the write fails, the request's context ends
 		_ = flusher.Flush()
 	}
-	s, err := Parse(r.PostForm)
-	if err != nil {
-		e := event{Errors: FormError{}}
-		_ = errors.As(err, &e.Errors)
+	s, errs := Parse(r.PostForm)
+	if errs != nil {
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		send(e)
+		send(event{Errors: errs})
 		return
 	}
 	if err := h.runner.acquire(r.Context()); err != nil {

@@ -133,9 +133,9 @@ func Child(t *testing.T, query string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("lab: read the experiment: %w", err)
 	}
-	s, err := Parse(values)
-	if err != nil {
-		return err
+	s, errs := Parse(values)
+	if errs != nil {
+		return errs
 	}
 	encoder := json.NewEncoder(out)
 	return encoder.Encode(message{Report: s.run(t, func(done float64) { _ = encoder.Encode(message{Progress: done}) })})

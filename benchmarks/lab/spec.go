@@ -49,9 +49,8 @@ type FormError map[string]string
 // Error implements error.
 func (e FormError) Error() string { return fmt.Sprintf("lab: %v", map[string]string(e)) }
 
-// Parse returns the experiment, or a FormError with all errors. Absent fields have their initial
-// values.
-func Parse(values url.Values) (*Spec, error) {
+// Parse returns the experiment, or all errors. Absent fields have their initial values.
+func Parse(values url.Values) (*Spec, FormError) {
 	s, errs := &Spec{values: url.Values{}}, FormError{}
 	known := map[string]bool{peersField: true}
 	for _, g := range fieldGroups() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -224,11 +225,8 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, timeoutError{}
 	}
 	s.open++
-	header := said.header.Clone()
-	if header == nil {
-		header = http.Header{}
-	}
-	header.Set("Date", a.done.UTC().Format(http.TimeFormat))
+	header := http.Header{"Date": {a.done.UTC().Format(http.TimeFormat)}}
+	maps.Copy(header, said.header)
 	return &http.Response{
 		Status: strconv.Itoa(said.status) + " " + http.StatusText(said.status), StatusCode: said.status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header, Request: req,

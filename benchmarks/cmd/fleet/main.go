@@ -389,10 +389,7 @@ func (o options) repeats(trial fleet.Trial, line string) string {
 
 // runZoo runs drawn rate limiters with each library in -peer.
 func (o options) runZoo(t *testing.T) error {
-	if o.peer == "" {
-		o.peer = peers.Ours
-	}
-	libraries, err := fleet.Scenario{}.Peers(o.peer)
+	libraries, err := fleet.Scenario{}.Peers(cmp.Or(o.peer, peers.Ours))
 	if err != nil {
 		return err
 	}
