@@ -21,8 +21,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/sdk/metric"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -125,10 +123,7 @@ func TestAlerts_ownExport(t *testing.T) {
 // incidentAfter its providers fail.
 func exportOfIncident(t *testing.T) string {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
-	require.NoError(t, err)
-	i := &Instrumentation{MeterProvider: metric.NewMeterProvider(metric.WithReader(exporter))}
+	i, registry := exporting(t)
 	ctx, stop := context.WithCancel(t.Context())
 	began := time.Now()
 	failing := func() bool { return time.Since(began) > incidentAfter }

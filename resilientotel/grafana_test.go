@@ -18,11 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
-	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -35,10 +32,7 @@ import (
 // once.
 func exported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
-	require.NoError(t, err)
-	i := &Instrumentation{MeterProvider: metric.NewMeterProvider(metric.WithReader(exporter))}
+	i, registry := exporting(t)
 	doEverything(t, i)
 	families, err := registry.Gather()
 	require.NoError(t, err)

@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -144,6 +146,25 @@ func total(all map[string]float64, name string) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// seriesOf returns the number of series of a metric.
+func seriesOf(all map[string]float64, name string) (n int) {
+	for series := range all {
+		if strings.HasPrefix(series, name+"{") {
+			n++
+		}
+	}
+	return n
+}
+
+// exporting returns an Instrumentation that exports to a registry of Prometheus.
+func exporting(tb testing.TB) (*Instrumentation, *prometheus.Registry) {
+	tb.Helper()
+	registry := prometheus.NewRegistry()
+	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
+	require.NoError(tb, err)
+	return &Instrumentation{MeterProvider: metric.NewMeterProvider(metric.WithReader(exporter))}, registry
 }
 
 // near requires that two numbers are equal, except for rounding.

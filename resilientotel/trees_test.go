@@ -389,10 +389,7 @@ func TestNoOpenSpan(t *testing.T) {
 		},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			r, tr := record(), row.transport
-			if tr == nil {
-				tr = &resilienthttp.Transport{}
-			}
+			r, tr := record(), cmp.Or(row.transport, &resilienthttp.Transport{})
 			if tr.Base == nil {
 				failing.parent = nil
 				tr.Base = failing

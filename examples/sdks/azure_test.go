@@ -1,6 +1,7 @@
 package sdks
 
 import (
+	"cmp"
 	"net/http"
 	"testing"
 	"time"
@@ -32,9 +33,7 @@ func TestAzureRetries(t *testing.T) {
 			api := start(t, faulttest.Status(http.StatusServiceUnavailable))
 			transport := plain(nil)
 			transport.Policy, transport.OwnsRetries = row.policy, row.owns
-			if transport.Policy.MaxAttempts == 0 {
-				transport.Policy.MaxAttempts = 4
-			}
+			transport.Policy.MaxAttempts = cmp.Or(row.policy.MaxAttempts, 4)
 			pipeline := runtime.NewPipeline("azthings", "v1.0.0", runtime.PipelineOptions{}, &policy.ClientOptions{
 				Transport: &http.Client{Transport: transport},
 				Retry:     policy.RetryOptions{MaxRetries: row.retries, RetryDelay: time.Millisecond},

@@ -1,6 +1,7 @@
 package sdks
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -112,9 +113,7 @@ func TestStripeRetries(t *testing.T) {
 			api := start(t, faulttest.ResetAfterRead)
 			transport := plain(nil)
 			transport.Policy, transport.OwnsRetries = row.policy, row.owns
-			if transport.Policy.MaxAttempts == 0 {
-				transport.Policy.MaxAttempts = 4
-			}
+			transport.Policy.MaxAttempts = cmp.Or(row.policy.MaxAttempts, 4)
 			require.Error(t, charge(t, stripeClient(transport, api.URL, row.retries)))
 			api.AssertRequests(t, row.requests)
 			api.AssertKeys(t, 1)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,32 +17,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/chromium"
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
-
-// complaints are the messages of the browser, for example about the content security policy.
-type complaints struct {
-	mu       sync.Mutex
-	messages []string
-}
-
-func (c *complaints) listen(ctx context.Context) {
-	messages := chromedp.Console(ctx)
-	go func() {
-		for m, err := range messages {
-			if err != nil {
-				return
-			}
-			c.mu.Lock()
-			c.messages = append(c.messages, m.Text)
-			c.mu.Unlock()
-		}
-	}()
-}
-
-func (c *complaints) read() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.messages
-}
 
 // bank is a server with a quota that can be down.
 type bank struct{ down atomic.Bool }
@@ -98,8 +71,7 @@ func TestStatePageInChromium(t *testing.T) {
 	defer page.Close()
 
 	ctx := chromium.Open(t)
-	var complaints complaints
-	complaints.listen(ctx)
+	complaints := chromium.Complaints(ctx)
 	circuitOf := func(host string) string {
 		return `[...document.querySelectorAll("#scopes tbody tr")].filter(r => r.cells[0].textContent.startsWith("` + host + `")).map(r => r.querySelector(".circuit").textContent)[0]`
 	}
@@ -122,5 +94,5 @@ func TestStatePageInChromium(t *testing.T) {
 
 	chromium.Legible(ctx, t, map[string]string{"state": page.URL}, "#scopes",
 		map[int64]string{1280: "wide", 1160: "tablet", 800: "half", 360: "narrow"})
-	require.Empty(t, complaints.read(), "the browser has nothing to complain of")
+	require.Empty(t, complaints(), "the browser has nothing to complain of")
 }

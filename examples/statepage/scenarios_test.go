@@ -113,8 +113,7 @@ func TestStatePageInChromium_scenarios(t *testing.T) {
 	crowd := serve(many)
 
 	ctx := chromium.Open(t)
-	var complaints complaints
-	complaints.listen(ctx)
+	complaints := chromium.Complaints(ctx)
 	for _, row := range []struct{ name, address, class, text string }{
 		{"a healthy minute: green", pages["healthy"], "good", "No call has failed in the last 5 min."},
 		{"a total outage of one host: red, with since, cause and action", pages["outage"], "bad", ": connection_refused (connection refused). "},
@@ -157,9 +156,9 @@ func TestStatePageInChromium_scenarios(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `<iframe src=%q></iframe>`, pages["healthy"])
 	}))
 	defer framing.Close()
-	require.Empty(t, complaints.read(), "the browser has nothing to complain of")
+	require.Empty(t, complaints(), "the browser has nothing to complain of")
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(framing.URL)))
 	require.Eventually(t, func() bool {
-		return strings.Contains(strings.Join(complaints.read(), " "), "frame-ancestors")
+		return strings.Contains(strings.Join(complaints(), " "), "frame-ancestors")
 	}, time.Minute, 50*time.Millisecond)
 }
