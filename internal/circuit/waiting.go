@@ -193,6 +193,6 @@ func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 		least = w.circuit.breaker.rules.Cooldown // the server cannot do more
 	}
 	w.release.Take(now, least)
-	w.queue.Grant(w.queue.InTime(now.Add(time.Duration(closed.took.Load())*3/2)), p)
+	w.queue.Grant(w.queue.InTime(now.Add(time.Duration(closed.took.Load()))), p)
 	return time.Time{}
 }
