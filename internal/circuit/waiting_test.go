@@ -371,8 +371,8 @@ func TestWaiting_slowStart(t *testing.T) {
 	}{
 		{"no deadlines", nil, 0, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
 		{"enough time", nil, time.Minute, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
-		{"three without enough time", map[int]time.Duration{1: 5 * took, 2: 5 * took, 3: 5 * took}, 0, []int{0, 4, 5, 6, 7, 8, 9}},
-		{"none has enough", nil, 5 * took, []int{0, 9}},
+		{"three without enough time", map[int]time.Duration{1: 4 * took, 2: 4 * took, 3: 4 * took}, 0, []int{0, 4, 5, 6, 7, 8, 9}},
+		{"none has enough", nil, 4 * took, []int{0, 9}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			o := away(t, Rules{}, 50*time.Millisecond, outageLatency)
