@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"net/http/httptest"
 	"strconv"
 	"strings"
@@ -514,4 +515,60 @@ func add(calls *int) Modify {
 		*calls++
 		return []byte(strings.TrimPrefix(string(current)+",mine", ",")), nil
 	}
+}
+
+// Many clients add to one list over a network that loses responses. The list has each client
+// that got success exactly once, and no client twice.
+func TestUpdate_manyClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &resource{content: "start"}
+		api := faulttest.NewInMemory(t, faulttest.Script{
+			{Probability: 0.1, Handler: faulttest.LoseResponse(server)},
+			{Probability: 0.1, Handler: faulttest.ResetAfterRead},
+			{Probability: 0.1, Handler: faulttest.Status(503)},
+			{Handler: server},
+		})
+		client := &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}
+		type result struct {
+			name string
+			ok   bool
+			err  error
+		}
+		results := make(chan result)
+		const clients = 30
+		for i := range clients {
+			name := "c" + string(rune('A'+i)) + "c"
+			go func() {
+				updater := Updater{Client: client, MaxAttempts: 50}
+				resp, err := updater.Update(t.Context(), api.URL, func(current []byte, _ http.Header) ([]byte, error) {
+					return append(append(slices.Clip(current), ','), name...), nil
+				})
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				results <- result{name, err == nil && isSuccess(resp), err}
+			}()
+		}
+		succeeded, unknown := 0, 0
+		var all []result
+		for range clients {
+			r := <-results
+			all = append(all, r)
+			switch {
+			case r.ok:
+				succeeded++
+			case errors.Is(r.err, ErrUnknown):
+				unknown++
+			}
+		}
+		for _, r := range all {
+			n := strings.Count(server.content, r.name)
+			if r.ok {
+				assert.Equal(t, 1, n, r.name)
+			}
+			assert.LessOrEqual(t, n, 1, r.name)
+		}
+		t.Logf("%d succeeded, %d unknown, %d failed", succeeded, unknown, clients-succeeded-unknown)
+		assert.Positive(t, succeeded)
+	})
 }

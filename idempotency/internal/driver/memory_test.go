@@ -3,10 +3,13 @@ package driver_test
 import (
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +162,94 @@ func heapInUse() int64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
+}
+
+// TestMemory_stress is for the race detector: results are read and changed while others are
+// returned, and records are swept as soon as possible.
+func TestMemory_stress(t *testing.T) {
+	var store driver.Memory
+	var running, effects sync.Map // by key
+	var executed atomic.Int64
+	ctx := t.Context()
+	var all, sweeping sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 500 {
+				key := strconv.Itoa(rand.IntN(200))
+				claim := memoryClaim(key)
+				reservation, err := store.Reserve(ctx, claim)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				spoil(reservation.Record.Result)
+				if reservation.Decision != driver.Acquired {
+					continue
+				}
+				lease := reservation.Record.Lease()
+				if other, busy := running.LoadOrStore(key, lease.Owner); busy {
+					t.Errorf("%s is executed by %s and by %s", key, other, lease.Owner)
+				}
+				_ = store.Renew(ctx, lease, time.Hour)
+				release := rand.IntN(3) == 0
+				running.Delete(key)
+				if release {
+					err = store.Release(ctx, lease)
+				} else {
+					if _, twice := effects.LoadOrStore(key, true); twice {
+						t.Errorf("%s is executed twice", key)
+					}
+					executed.Add(1)
+					result := driver.Result{Code: http.StatusCreated, Header: http.Header{"X": {key}}, Body: []byte(key)}
+					err = store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed, Result: result})
+					spoil(result)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	sweeping.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			claim := memoryClaim("short " + strconv.Itoa(i%10))
+			claim.Lease, claim.TTL = 1, 1
+			if _, err := store.Reserve(ctx, claim); err != nil {
+				t.Error(err)
+			}
+			if _, err := store.Sweep(ctx, rand.IntN(20)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	all.Wait()
+	close(done)
+	sweeping.Wait()
+
+	effects.Range(func(key, _ any) bool {
+		record, err := store.Load(ctx, memoryClaim(key.(string)).ID)
+		assert.NoError(t, err)
+		assert.Equal(t, key, string(record.Result.Body))
+		assert.Equal(t, []string{key.(string)}, record.Result.Header["X"])
+		return true
+	})
+	t.Logf("%d operations of 200 were executed", executed.Load())
+}
+
+// spoil changes a result. No other result may change with it.
+func spoil(r driver.Result) {
+	for _, values := range r.Header {
+		values[0] = "spoiled"
+	}
+	for i := range r.Body {
+		r.Body[i] = 'x'
+	}
 }
 
 // benchmarkResult is a result as a handler stores it.
