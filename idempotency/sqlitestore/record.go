@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
@@ -127,8 +128,10 @@ func (s *statements) apply(
 		all, err = readRecords(ctx, s[insert], append(idArgs(c.ID), claimArgs(c)...)...)
 	case driver.Take:
 		all, err = readRecords(ctx, s[take], append(asJudgedArgs(judged), claimArgs(c)...)...)
-	default: // driver.StepMarkUnknown
+	case driver.StepMarkUnknown:
 		all, err = readRecords(ctx, s[markUnknown], asJudgedArgs(judged)...)
+	default:
+		err = fmt.Errorf("sqlitestore: step is %d, want a step that writes", step)
 	}
 	if len(all) == 0 {
 		return nil, err

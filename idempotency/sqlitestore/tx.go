@@ -66,10 +66,13 @@ func (w *Tx) reserve(ctx context.Context, claim *driver.Claim) (finding, error) 
 		return f, err
 	}
 	record, err := w.in.apply(ctx, f.step, f.judged, claim)
+	if err == nil && record == nil {
+		err = errChanged // cannot happen under the write lock
+	}
 	if err != nil {
 		return finding{}, err
 	}
-	f.answer.Record = *record // which cannot have changed under the write lock
+	f.answer.Record = *record
 	return f, nil
 }
 
