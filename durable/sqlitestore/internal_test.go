@@ -187,7 +187,9 @@ func TestVersions(t *testing.T) {
 		INSERT INTO durable_schema (version, oldest, applied) VALUES (2, 1, 0);`)
 	newer := func(t *testing.T, path string) *Store {
 		t.Helper()
-		s, err := newStore(t.Context())(sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: later}))
+		kit, err := sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: later})
+		require.NoError(t, err)
+		s, err := newStore(t.Context(), kit)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s

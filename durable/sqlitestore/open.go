@@ -50,7 +50,11 @@ func Schema(from int) (string, error) { return schema().From(from) }
 //
 // Errors are ErrSchema, those of io/fs, and SQLite's.
 func Open(ctx context.Context, path string) (*Store, error) {
-	return newStore(ctx)(sqlitekit.Open(ctx, path, sqlitekit.Settings{Schema: schema()}))
+	kit, err := sqlitekit.Open(ctx, path, sqlitekit.Settings{Schema: schema()})
+	if err != nil {
+		return nil, err
+	}
+	return newStore(ctx, kit)
 }
 
 // New returns a store in a database that the caller has opened with the driver of
@@ -60,21 +64,20 @@ func Open(ctx context.Context, path string) (*Store, error) {
 // connections and synchronous=FULL (the default) or EXTRA. Use "_txlock=immediate" and a busy
 // timeout for the transactions of WithTx.
 func New(ctx context.Context, db *sql.DB) (*Store, error) {
-	return newStore(ctx)(sqlitekit.New(ctx, db, sqlitekit.Settings{Schema: schema()}))
+	kit, err := sqlitekit.New(ctx, db, sqlitekit.Settings{Schema: schema()})
+	if err != nil {
+		return nil, err
+	}
+	return newStore(ctx, kit)
 }
 
-// newStore returns the store of a database that was opened, or closes the database after an error.
-func newStore(ctx context.Context) func(*sqlitekit.DB, error) (*Store, error) {
-	return func(kit *sqlitekit.DB, err error) (*Store, error) {
-		if err != nil {
-			return nil, err
+// newStore returns the store, or closes the database after an error.
+func newStore(ctx context.Context, kit *sqlitekit.DB) (*Store, error) {
+	d := &database{kit: kit, write: make(statements), read: make(statements)}
+	for pool, to := range map[*sql.DB]statements{kit.Write: d.write, kit.Read: d.read} {
+		if err := kit.Retry(ctx, kit.LockTimeout(), func() error { return to.prepare(ctx, pool) }); err != nil {
+			return nil, errors.Join(err, kit.Close())
 		}
-		d := &database{kit: kit, write: make(statements), read: make(statements)}
-		for pool, to := range map[*sql.DB]statements{kit.Write: d.write, kit.Read: d.read} {
-			if err := kit.Retry(ctx, kit.LockTimeout(), func() error { return to.prepare(ctx, pool) }); err != nil {
-				return nil, errors.Join(err, kit.Close())
-			}
-		}
-		return &Store{verbs: sqlquery.On(d), db: d}, nil
 	}
+	return &Store{verbs: sqlquery.On(d), db: d}, nil
 }
