@@ -15,7 +15,7 @@ type closed struct {
 	failing   atomic.Bool               // no success since the streak began
 	releasing atomic.Bool               // calls that have waited are being released
 	pressed   atomic.Bool               // the last result since then was slow or a failure
-	took      atomic.Int64              // latency of the last success since then or under slow start; a later result can only add
+	took      atomic.Int64              // since then or under slow start, latency of the last success, or of a later result that took longer
 	streak    failureStreak             // guarded by Circuit.mu
 	answered  atomic.Int64              // when the last request that succeeded was sent
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu

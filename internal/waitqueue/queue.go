@@ -247,7 +247,7 @@ func (q *Queue[P]) Last() *Entry[P] { return q.calls[len(q.calls)-1] }
 // the most time left. The lock is held.
 func (q *Queue[P]) InTime(at time.Time) *Entry[P] {
 	for _, e := range q.calls {
-		if e.Deadline.IsZero() || e.Deadline.After(at) {
+		if e.inTime(at) {
 			return e
 		}
 	}
@@ -342,13 +342,16 @@ func (e *Entry[P]) slack() time.Duration {
 	return 0
 }
 
+// inTime reports whether a response at the given time is before the deadline.
+func (e *Entry[P]) inTime(at time.Time) bool { return e.Deadline.IsZero() || at.Before(e.Deadline) }
+
 // check rejects a call that has waited since a time, if a permit at the given time is too late for a round trip.
 func (e *Entry[P]) check(since, at time.Time, trip time.Duration, blocked bool) *Rejection {
 	wait := at.Sub(since)
 	if wait <= 0 {
 		return nil
 	}
-	if !e.Deadline.IsZero() && !at.Add(trip).Before(e.Deadline) {
+	if !e.inTime(at.Add(trip)) {
 		return &Rejection{DeadlineExceeded, at}
 	}
 	if wait -= e.slack(); wait > e.MaxWait || blocked && e.MaxBlock > 0 && wait > e.MaxBlock {
