@@ -173,7 +173,10 @@ func (run *importRun) intent(number int, row Row) Intent {
 // add appends a row to the page.
 func (run *importRun) add(number int, row Row) {
 	in := run.intent(number, row)
-	err := cmp.Or(row.Err, in.Validate())
+	err := row.Err
+	if err == nil {
+		err = in.Validate()
+	}
 	if first, twice := run.keys[row.Key]; err == nil && twice {
 		err = driver.Invalidf("Row.Key is that of row %d", first)
 	}

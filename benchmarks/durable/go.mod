@@ -37,7 +37,6 @@ replace github.com/resilienthttp/resilienthttp => ../../
 
 replace github.com/resilienthttp/resilienthttp/durable/pgstore => ../../durable/pgstore
 
-
 replace github.com/resilienthttp/resilienthttp/internal/pgkit => ../../internal/pgkit
 
 replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../../internal/dbtest

@@ -107,5 +107,8 @@ func (f *Filter) matches(id *idempotency.ID, gateway, batch, code, reason string
 // Compare orders dead letters as they are listed: by DeadAt, then by scope, operation and key,
 // byte by byte, then by Number.
 func (l *DeadLetter) Compare(other *DeadLetter) int {
-	return cmp.Or(l.DeadAt.Compare(other.DeadAt), compareIDs(l.ID, l.Number, other.ID, other.Number))
+	if c := l.DeadAt.Compare(other.DeadAt); c != 0 {
+		return c
+	}
+	return compareIDs(l.ID, l.Number, other.ID, other.Number)
 }

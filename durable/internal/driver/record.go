@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"encoding/binary"
 	"time"
 
@@ -85,7 +84,10 @@ type Record struct {
 // Compare orders records as Store.Intents lists them: by CreatedAt, then by scope,
 // operation and key, byte by byte.
 func (r *Record) Compare(other *Record) int {
-	return cmp.Or(r.CreatedAt.Compare(other.CreatedAt), compareIDs(r.ID, 0, other.ID, 0))
+	if c := r.CreatedAt.Compare(other.CreatedAt); c != 0 {
+		return c
+	}
+	return compareIDs(r.ID, 0, other.ID, 0)
 }
 
 // Kind is what an attempt was. Its numbers are stored and never change.
