@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -29,12 +30,15 @@ func (m limiterModel) server() http.RoundTripper {
 		code, fields := m(time.Since(begin), r.URL.Path)
 		mu.Unlock()
 		time.Sleep(20 * time.Millisecond)
-		var header []string
-		for _, x := range fields {
-			header = append(header, fmt.Sprint(x))
-		}
-		return response(r, code, "", header...), nil
+		return response(r, code, "", texts(fields)...), nil
 	})
+}
+
+func texts(values []any) (all []string) {
+	for _, x := range values {
+		all = append(all, fmt.Sprint(x))
+	}
+	return all
 }
 
 // fixedWindow is a window of a limit. take returns what remains, and for how long.
@@ -249,6 +253,87 @@ func onlyCalm(fields func(wait int) []any) func(r *rand.Rand) limiterModel {
 				return 200, nil
 			}
 			return 429, fields(wait)
+		}
+	}
+}
+
+// §4.17: a server can do a third more than its load, has a short queue, and rejects what is above a limit. Calls that have waited
+// for the limit do not fill the queue, so no fewer are served than of a client without a Transport.
+func TestRateLimit_littleCapacity(t *testing.T) {
+	const length, queue = 100 * time.Second, 6
+	for _, row := range []struct {
+		name  string
+		model func(rate float64) limiterModel
+	}{
+		{"a window", func(rate float64) limiterModel {
+			w := &fixedWindow{limit: int(10 * rate), length: 10 * time.Second}
+			return func(at time.Duration, _ string) (int, []any) { return w.respond(at, "X-RateLimit-") }
+		}},
+		{"a token bucket", func(rate float64) limiterModel {
+			burst := math.Floor(2 * rate)
+			tokens, last := burst, time.Duration(0)
+			return func(at time.Duration, _ string) (status int, fields []any) {
+				tokens, last = min(burst, tokens+rate*(at-last).Seconds()), at
+				if status = http.StatusTooManyRequests; tokens >= 1 {
+					tokens, status = tokens-1, http.StatusOK
+				}
+				full := time.Duration((burst - tokens) / rate * float64(time.Second))
+				return status, []any{"X-RateLimit-Limit", int(burst), "X-RateLimit-Remaining", int(tokens), "X-RateLimit-Reset", seconds(full)}
+			}
+		}},
+	} {
+		for seed := range uint64(3) {
+			serve := func(client func(http.RoundTripper) http.RoundTripper) (served int) {
+				synctest.Test(t, func(t *testing.T) {
+					draws := rand.New(rand.NewPCG(seed, 1))
+					rate := 10 + 20*draws.Float64()
+					model, service := row.model(rate), time.Duration(float64(time.Second)/(1.2*1.33*rate))
+					begun, busy := time.Now(), time.Duration(0) // until then
+					var mu sync.Mutex                           // guards busy, the model and served
+					tr := client(roundTripper(func(r *http.Request) (*http.Response, error) {
+						mu.Lock()
+						at := time.Since(begun)
+						status, fields := model(at, "/")
+						ends := max(busy, at) + service
+						switch {
+						case status != http.StatusOK:
+							ends = at
+						case ends-at > (queue+1)*service:
+							status, fields, ends = http.StatusServiceUnavailable, nil, at
+						default:
+							busy = ends
+						}
+						mu.Unlock()
+						time.Sleep(ends - at)
+						return response(r, status, "", texts(fields)...), nil
+					}))
+					var calls sync.WaitGroup
+					for time.Since(begun) < length {
+						time.Sleep(time.Duration(draws.ExpFloat64() / (1.2 * rate) * float64(time.Second)))
+						calls.Go(func() {
+							ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+							defer cancel()
+							resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+							if err != nil {
+								return
+							}
+							readAll(t, resp)
+							if mu.Lock(); resp.StatusCode == http.StatusOK {
+								served++
+							}
+							mu.Unlock()
+						})
+					}
+					calls.Wait()
+				})
+				return served
+			}
+			t.Run(fmt.Sprint(row.name, ", ", seed), func(t *testing.T) {
+				bare := serve(func(base http.RoundTripper) http.RoundTripper { return base })
+				ours := serve(func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
+				t.Logf("served %d, bare %d: %.2f", ours, bare, float64(ours)/float64(bare))
+				assert.GreaterOrEqual(t, float64(ours), .95*float64(bare))
+			})
 		}
 	}
 }

@@ -306,8 +306,8 @@ func (d *dimension) reject(now time.Time, current bool) {
 }
 
 // estimate returns when a request could be sent that has such calls ahead of it. The first of them has waited since a
-// time.
-func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost, inflight int64, trip time.Duration) time.Time {
+// time, and they came at that pace.
+func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost, inflight int64, trip, pace time.Duration) time.Time {
 	before := ahead.Calls
 	if d.costed && d.limit > 0 {
 		before = min(max(before, d.expect(ahead.Cost)), before*d.limit)
@@ -330,7 +330,7 @@ func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost, i
 		at = now.Add(d.window)
 	}
 	if !d.costed {
-		at = at.Add(d.spacing(at.Sub(since)) * time.Duration(beyond%d.limit+1))
+		at = at.Add(d.spacing(at.Sub(since), pace) * time.Duration(beyond%d.limit+1))
 	}
 	return at.Add(time.Duration(windows) * period)
 }

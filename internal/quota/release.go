@@ -61,7 +61,7 @@ func (b *bucket) release(now time.Time) {
 		if d.costed || d.limit <= 0 || d.standing == silent && d.proof != provenByRejection {
 			continue
 		}
-		if s := d.spacing(waited); r.spacing == 0 || s < r.spacing {
+		if s := d.spacing(waited, b.pace()); r.spacing == 0 || s < r.spacing {
 			r.spacing, r.end = s, now.Add(maxPacing)
 		}
 	}
@@ -74,15 +74,25 @@ func (b *bucket) releaseEvenly(now time.Time) { b.after = release{next: now, end
 // spread returns the time over which calls are released that have waited so long.
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 
+// pace returns the mean time between the beginnings of the calls that wait.
+func (b *bucket) pace() time.Duration {
+	if b.Len() == 0 {
+		return 0
+	}
+	return b.Last().Since.Sub(b.First().Since) / time.Duration(b.Len())
+}
+
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses
 // do not show what remains, they are sent at 2.5 times the rate of the quota, because more than twice of it contradicts
-// a quota that does not exist. At least one is sent each second.
-func (d *dimension) spacing(waited time.Duration) time.Duration {
-	all := 2 * d.window / 5
+// a quota that does not exist. But a server may be able to do little more than usual, so they go at most half as fast again as
+// they came, or as the quota allows if that is faster. At least one is sent each second.
+func (d *dimension) spacing(waited, pace time.Duration) time.Duration {
+	limit, all := time.Duration(d.limit), 2*d.window/5
 	if d.standing == followed {
 		all = min(d.window/2, spread(waited))
 	}
-	return max(min(all/time.Duration(d.limit), maxAlone), 1)
+	usual := min(pace, d.window/limit)
+	return max(min(max(all/limit, 2*usual/3), maxAlone), 1)
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
