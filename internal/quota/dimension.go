@@ -330,7 +330,8 @@ func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost, i
 		at = now.Add(d.window)
 	}
 	if !d.costed {
-		at = at.Add(d.spacing(at.Sub(since), pace) * time.Duration(beyond%d.limit+1))
+		after := release{usual: min(pace, d.usual())}
+		at = at.Add(after.slower(d.spacing(at.Sub(since))) * time.Duration(beyond%d.limit+1))
 	}
 	return at.Add(time.Duration(windows) * period)
 }

@@ -25,6 +25,7 @@ func (b *bucket) Dispatch(now time.Time) {
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	now = b.tick(now)
 	o := b.opening(now, b.First().Cost, true)
+	b.quicken()
 	interval := b.after.interval(now, b.Len())
 	switch {
 	case o.at.After(now):

@@ -16,6 +16,9 @@ const (
 	// maxPacing is how long calls are released at the rate of a quota that responses no longer
 	// show.
 	maxPacing = time.Minute
+
+	// So few calls are released within a second: no queue is too short for them.
+	fewCalls = 10
 )
 
 // release is how calls are sent after a wait: the first alone, and the others evenly until the end.
@@ -26,7 +29,9 @@ type release struct {
 
 	next    time.Time // when the next call is released
 	end     time.Time
-	spacing time.Duration // between two calls; 0: the time until the end, divided by their number
+	spacing time.Duration // between two calls, at least; 0: the time until the end, divided by their number
+	usual   time.Duration // between two calls that came, or that the quota allows
+	calls   int64         // that wait; more have come since then if there are more
 }
 
 // interval returns the time between two of the calls.
@@ -35,9 +40,14 @@ func (r *release) interval(now time.Time, calls int64) time.Duration {
 	case !r.end.After(now):
 		return 0
 	case r.spacing > 0:
-		return r.spacing
+		return r.slower(r.spacing)
 	}
 	return r.end.Sub(now) / time.Duration(calls)
+}
+
+// slower returns the spacing, or that of calls that go half as fast again as usual: a server may have no room for more.
+func (r *release) slower(spacing time.Duration) time.Duration {
+	return min(max(spacing, 2*r.usual/3), maxAlone)
 }
 
 // hold records that calls wait for a reset or for the end of a block.
@@ -51,7 +61,10 @@ func (b *bucket) hold(now time.Time) {
 // waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
 	waited := now.Sub(b.heldSince)
-	r := release{since: now, alone: now.Add(maxAlone), next: now, end: now.Add(spread(waited))}
+	r := release{since: now, alone: now.Add(maxAlone), next: now, end: now.Add(spread(waited)), usual: b.pace(), calls: b.Len()}
+	if r.calls <= fewCalls {
+		r.usual = min(r.usual, maxAlone/fewCalls)
+	}
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.standing == refuted || d.window <= 0 {
@@ -61,7 +74,8 @@ func (b *bucket) release(now time.Time) {
 		if d.costed || d.limit <= 0 || d.standing == silent && d.proof != provenByRejection {
 			continue
 		}
-		if s := d.spacing(waited, b.pace()); r.spacing == 0 || s < r.spacing {
+		r.usual = min(r.usual, d.usual())
+		if s := d.spacing(waited); r.spacing == 0 || s < r.spacing {
 			r.spacing, r.end = s, now.Add(maxPacing)
 		}
 	}
@@ -82,17 +96,32 @@ func (b *bucket) pace() time.Duration {
 	return b.Last().Since.Sub(b.First().Since) / time.Duration(b.Len())
 }
 
+// quicken releases calls faster if more have come than waited when the release began. It never slows them down, because they
+// have an estimate.
+func (b *bucket) quicken() {
+	if b.Len() > b.after.calls {
+		b.after.usual = min(b.after.usual, b.pace())
+	}
+}
+
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses
 // do not show what remains, they are sent at 2.5 times the rate of the quota, because more than twice of it contradicts
-// a quota that does not exist. But a server may be able to do little more than usual, so they go at most half as fast again as
-// they came, or as the quota allows if that is faster. At least one is sent each second.
-func (d *dimension) spacing(waited, pace time.Duration) time.Duration {
-	limit, all := time.Duration(d.limit), 2*d.window/5
+// a quota that does not exist. At least one is sent each second.
+func (d *dimension) spacing(waited time.Duration) time.Duration {
+	all := 2 * d.window / 5
 	if d.standing == followed {
 		all = min(d.window/2, spread(waited))
 	}
-	usual := min(pace, d.window/limit)
-	return max(min(max(all/limit, 2*usual/3), maxAlone), 1)
+	return max(min(all/time.Duration(d.limit), maxAlone), 1)
+}
+
+// usual returns the time between two calls that use up the quota evenly. It is 0 for a window of a second: if that slides, each
+// moment without a call is lost.
+func (d *dimension) usual() time.Duration {
+	if d.window <= time.Second {
+		return 0
+	}
+	return d.window / time.Duration(d.limit)
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.

@@ -22,12 +22,17 @@ func TestRelease_newCalls(t *testing.T) {
 		limit   int
 		window  time.Duration
 		waiting int
-		gap     time.Duration // between two new calls
+		apart   time.Duration // between two of these
+		after   time.Duration // from the reset until new calls come
+		gap     time.Duration // between two new ones
+		most    time.Duration // for which a new call waits
 	}{
-		{"5,000 an hour, ten waited", 5000, time.Hour, 10, 50 * time.Millisecond},
-		{"5,000 an hour, one waited", 5000, time.Hour, 1, 50 * time.Millisecond},
-		{"100 a minute, ten waited", 100, time.Minute, 10, 700 * time.Millisecond},
-		{"100 a minute, one waited", 100, time.Minute, 1, 700 * time.Millisecond},
+		{"5,000 an hour, ten waited", 5000, time.Hour, 10, 0, time.Second, 50 * time.Millisecond, time.Second},
+		{"5,000 an hour, ten waited that came slowly", 5000, time.Hour, 10, 2 * time.Second, time.Second, 50 * time.Millisecond, time.Second},
+		{"5,000 an hour, one waited", 5000, time.Hour, 1, 0, time.Second, 50 * time.Millisecond, time.Second},
+		{"600 a minute, fourteen waited, and many come", 600, time.Minute, 14, 2 * time.Second, 0, 20 * time.Millisecond, 2 * time.Second},
+		{"100 a minute, ten waited", 100, time.Minute, 10, 0, time.Second, 700 * time.Millisecond, time.Second},
+		{"100 a minute, one waited", 100, time.Minute, 1, 0, time.Second, 700 * time.Millisecond, time.Second},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			l, left, reset := with(Config{}), 0, time.Now().Add(30*time.Second)
@@ -44,16 +49,18 @@ func TestRelease_newCalls(t *testing.T) {
 				}
 			}
 			call()
+			opens := reset
 			var calls sync.WaitGroup
 			for range row.waiting {
 				calls.Go(call)
+				time.Sleep(row.apart)
 			}
-			time.Sleep(31 * time.Second)
+			time.Sleep(time.Until(opens) + row.after)
 			for range 60 {
 				calls.Go(func() {
 					begun := time.Now()
 					call()
-					assert.Less(t, time.Since(begun), time.Second)
+					assert.Less(t, time.Since(begun), row.most)
 				})
 				time.Sleep(row.gap)
 			}
