@@ -1095,3 +1095,67 @@ func TestAttack_chaos(t *testing.T) {
 		})
 	}
 }
+
+// §4.15: all responses of one path are slow failures, so most results of its host are, and then the host is away for four
+// seconds. When it is back, calls to the other path are served as before: what failed before the outage says nothing about a
+// queue, and its retries take tokens again.
+func TestBreaker_brokenPath(t *testing.T) {
+	const rate, length = 40, 60 * time.Second
+	served, calls := 0, 0
+	for _, row := range []struct {
+		share float64 // of the calls
+		slow  time.Duration
+		away  error // nil: 503
+	}{
+		{.4, 150 * time.Millisecond, nil}, {.4, 300 * time.Millisecond, errReset}, {.55, 150 * time.Millisecond, errReset},
+		{.55, 300 * time.Millisecond, nil}, {.7, 150 * time.Millisecond, nil}, {.7, 300 * time.Millisecond, errReset},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				at := time.Since(begun)
+				switch {
+				case 15*time.Second <= at && at < 19*time.Second && row.away != nil:
+					return nil, row.away
+				case 15*time.Second <= at && at < 19*time.Second:
+					return response(r, http.StatusServiceUnavailable, ""), nil
+				case r.URL.Path == "/broken":
+					time.Sleep(row.slow)
+					return response(r, http.StatusGatewayTimeout, ""), nil
+				}
+				time.Sleep(35 * time.Millisecond)
+				return response(r, http.StatusOK, ""), nil
+			})}
+			draws := rand.New(rand.NewPCG(1, 1))
+			var mu sync.Mutex // guards served
+			var all sync.WaitGroup
+			for time.Since(begun) < length {
+				time.Sleep(time.Second / rate)
+				broken := draws.Float64() < row.share
+				if !broken {
+					calls++
+				}
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					req := get(t).WithContext(ctx)
+					if broken {
+						req.URL.Path = "/broken"
+					}
+					resp, err := tr.RoundTrip(req)
+					if err != nil {
+						return
+					}
+					readAll(t, resp)
+					if mu.Lock(); resp.StatusCode == http.StatusOK {
+						served++
+					}
+					mu.Unlock()
+				})
+			}
+			all.Wait()
+		})
+	}
+	t.Logf("served %d of %d calls", served, calls)
+	assert.Greater(t, served, calls*17/20)
+}

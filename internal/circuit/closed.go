@@ -150,11 +150,11 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 // noteOutage notes what was usual before the failures that open the circuit. A circuit that closed less than a Window ago
 // does not know it better than before.
 func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
-	usual := c.outage.usual
-	if usual == 0 || now.Sub(c.since) >= c.breaker.rules.Window {
-		usual = c.interval(sum, now)
+	o := &c.outage
+	if o.usual == 0 || now.Sub(c.since) >= c.breaker.rules.Window {
+		o.usual, o.ratio, o.known = c.interval(sum, now), streak.ratio, sum.results-streak.attempts >= c.breaker.rules.MinRequests
 	}
-	c.outage = outage{since: c.breaker.origin.Add(streak.since), usual: usual, ratio: streak.ratio, slow: streak.overload()}
+	o.since, o.slow = c.breaker.origin.Add(streak.since), streak.overload()
 }
 
 // interval returns the mean time between two results. The circuit is locked.

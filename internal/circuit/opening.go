@@ -110,7 +110,7 @@ func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 			from = Open // an older probe has succeeded
 		}
 		next := new(closed)
-		next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), c.outage.usual, o.slowest, o.lastResponse, now))
+		next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), &c.outage, o.slowest, o.lastResponse, now))
 		change := c.changed(from, Closed, now)
 		c.opening = nil
 		c.closed.Store(next)

@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"math"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
@@ -16,6 +17,7 @@ type slowStart struct {
 	rules          *Rules
 	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
+	before         float64       // ratio of failures before the outage; 0: unknown
 	inFlight       int           // requests that it admitted
 	slowestFailure time.Duration // highest latency of a failure
 	admitted       time.Time     // time of the last request
@@ -42,15 +44,17 @@ const (
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
 // latency. It is nil if the slowest failure was quick, or no slower than the response: then the
-// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20;
-// usual is the time between two results then.
-func newSlowStart(rules *Rules, baseline, usual, slowestFailure, response time.Duration, now time.Time) *slowStart {
+// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20.
+func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
 		return nil
 	}
 	l := &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+	if before.known {
+		l.before = before.ratio
+	}
 	if response <= l.quick {
-		l.size = min(max(l.size, l.size*float64(baseline)/float64(usual)), maxResults)
+		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), maxResults)
 	}
 	return l
 }
@@ -124,14 +128,16 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	}
 }
 
-// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut. If more are answered
-// quickly, there is no queue: a part of the backends hangs.
+// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut, and more than before the
+// outage. If more are answered quickly, there is no queue: a part of the backends hangs.
 func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if sent.Before(l.cut) {
 		return
 	}
 	l.count(1)
-	if l.failures < max(maxFailures*l.results, l.quickOnes) || l.results < min(inFlight/2, maxResults) {
+	usual := l.before * l.results
+	usual += 2 * math.Sqrt(usual*(1-l.before)) // by chance
+	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, maxResults) {
 		return
 	}
 	l.size = max(cutRatio*min(l.size, inFlight), minLimit)

@@ -14,7 +14,7 @@ const usualLatency, outageLatency = 10 * time.Millisecond, 500 * time.Millisecon
 func defaultRules() *Rules { r := Rules{}.withDefaults(); return &r }
 
 func newLimit() *slowStart {
-	return newSlowStart(defaultRules(), usualLatency, time.Second, outageLatency, usualLatency, epoch)
+	return newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second}, outageLatency, usualLatency, epoch)
 }
 
 // sized returns a slowStart with a limit.
@@ -61,7 +61,7 @@ func TestSlowStart_afterSlowFailuresOnly(t *testing.T) {
 		{"static", &Rules{Static: true}, usualLatency, outageLatency, usualLatency, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, time.Second, tt.worst, tt.took, epoch) != nil)
+			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, &outage{usual: time.Second}, tt.worst, tt.took, epoch) != nil)
 		})
 	}
 }
@@ -82,7 +82,7 @@ func TestSlowStart_initialLimit(t *testing.T) {
 		{"many: at most 20", 10 * time.Second, ms, 10 * time.Second, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newSlowStart(defaultRules(), tt.baseline, tt.usual, 30*time.Second, tt.took, epoch)
+			l := newSlowStart(defaultRules(), tt.baseline, &outage{usual: tt.usual}, 30*time.Second, tt.took, epoch)
 			require.InDelta(t, tt.want, l.size, .01)
 		})
 	}
@@ -286,7 +286,7 @@ func TestSlowStart_pauses(t *testing.T) {
 		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), tt.baseline, time.Second, outageLatency, usualLatency, epoch), epoch
+			l, now := newSlowStart(defaultRules(), tt.baseline, &outage{usual: time.Second}, outageLatency, usualLatency, epoch), epoch
 			for _, want := range tt.want {
 				_, ok := l.ask(now)
 				require.True(t, ok)
@@ -323,7 +323,7 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
-			l := newSlowStart(&rules, usualLatency, time.Second, outageLatency, usualLatency, epoch)
+			l := newSlowStart(&rules, usualLatency, &outage{usual: time.Second}, outageLatency, usualLatency, epoch)
 			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
@@ -352,7 +352,7 @@ func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 		{"a quicker failure since", outageLatency, 200 * time.Millisecond, outageLatency, outageLatency},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), usualLatency, time.Second, tt.worst, usualLatency, epoch), epoch
+			l, now := newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second}, tt.worst, usualLatency, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
 				l.done(now, now.Add(tt.failed), Failure)

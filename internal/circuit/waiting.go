@@ -32,6 +32,7 @@ type outage struct {
 	since time.Time     // of the first failure
 	usual time.Duration // between two results before
 	ratio float64       // of failures before
+	known bool          // the ratio is that of MinRequests results at least
 	slow  bool          // the server has too much work
 }
 
@@ -92,8 +93,10 @@ func (c *Circuit) tooLate() bool {
 	return c.opening != nil && c.opening.failed.Sub(c.outage.since) > maxOutage
 }
 
-// Holds reports whether a call would be rejected now, and may wait instead.
-func (c *Circuit) Holds(now time.Time) bool { return c.Rejects(now) != nil && !c.TooLate() }
+// Holds reports whether a call would be rejected now because the circuit is open, and may wait instead.
+func (c *Circuit) Holds(now time.Time) bool {
+	return c.NotClosed() && c.Rejects(now) != nil && !c.TooLate()
+}
 
 // Slow reports whether the server has too much work: the last outage began with slow failures.
 func (c *Circuit) Slow() bool {
