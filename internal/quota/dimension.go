@@ -32,6 +32,8 @@ type dimension struct {
 	short      bool          // a rejection shows that too little remains
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
+	policy     bool          // responses show the window
+	slides     bool          // and one has ended nearly a whole window after the last response: it may slide
 
 	more bool // a success has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
 
@@ -224,7 +226,7 @@ func (d *dimension) learnSize(o *observation) {
 		d.limit, d.served = limit, 0
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
-		d.window = min(o.field.Window, o.longest)
+		d.window, d.policy = min(o.field.Window, o.longest), true
 	}
 }
 
@@ -240,6 +242,7 @@ func (d *dimension) roll(now time.Time, inflight int64) bool {
 		return false
 	}
 	ended, refilled := d.end, d.refilled(now)
+	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.since, d.end = inflight, ended.until(), end{}
 	d.owed = 0
 	switch {

@@ -115,10 +115,10 @@ func (d *dimension) spacing(waited time.Duration) time.Duration {
 	return max(min(all/time.Duration(d.limit), maxAlone), 1)
 }
 
-// usual returns the time between two calls that use up the quota evenly. It is 0 for a window of a second: if that slides, each
-// moment without a call is lost.
+// usual returns the time between two calls that use up the quota evenly. It is 0 for a sliding window, which ends so long after the
+// last call that each moment of the release is lost, and for one of a second, which may slide.
 func (d *dimension) usual() time.Duration {
-	if d.window <= time.Second {
+	if d.slides || d.window <= time.Second {
 		return 0
 	}
 	return d.window / time.Duration(d.limit)
