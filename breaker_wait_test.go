@@ -1131,23 +1131,14 @@ func TestBreaker_brokenPath(t *testing.T) {
 			var all sync.WaitGroup
 			for time.Since(begun) < length {
 				time.Sleep(time.Second / rate)
-				broken := draws.Float64() < row.share
-				if !broken {
+				path := "/broken"
+				if draws.Float64() >= row.share {
+					path = "/"
 					calls++
 				}
 				all.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					defer cancel()
-					req := get(t).WithContext(ctx)
-					if broken {
-						req.URL.Path = "/broken"
-					}
-					resp, err := tr.RoundTrip(req)
-					if err != nil {
-						return
-					}
-					readAll(t, resp)
-					if mu.Lock(); resp.StatusCode == http.StatusOK {
+					ok := succeeds(t, tr, path)
+					if mu.Lock(); ok {
 						served++
 					}
 					mu.Unlock()

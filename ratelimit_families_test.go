@@ -98,6 +98,21 @@ type limiterLoad struct {
 	paths              []string
 }
 
+// succeeds makes a call with a deadline of 10 s, and reports whether its result is a 200.
+func succeeds(t *testing.T, client http.RoundTripper, path string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r := get(t).WithContext(ctx)
+	r.URL.Path = path
+	resp, err := client.RoundTrip(r)
+	if err != nil {
+		return false
+	}
+	readAll(t, resp)
+	return resp.StatusCode == http.StatusOK
+}
+
 // serve counts the calls that are served in a time, with one Transport for each process.
 func (l limiterLoad) serve(t *testing.T, model limiterModel, length time.Duration, client func(http.RoundTripper) http.RoundTripper) (served int) {
 	t.Helper()
@@ -112,18 +127,11 @@ func (l limiterLoad) serve(t *testing.T, model limiterModel, length time.Duratio
 				all.Go(func() {
 					time.Sleep(time.Duration(i) * 7 * time.Millisecond)
 					for time.Since(begin) < length {
-						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-						req := get(t).WithContext(ctx)
-						req.URL.Path = l.paths[i%len(l.paths)]
-						resp, err := tr.RoundTrip(req)
-						if err == nil {
-							readAll(t, resp)
-						}
-						if mu.Lock(); err == nil && resp.StatusCode == http.StatusOK && time.Since(begin) < length {
+						ok := succeeds(t, tr, l.paths[i%len(l.paths)])
+						if mu.Lock(); ok && time.Since(begin) < length {
 							served++
 						}
 						mu.Unlock()
-						cancel()
 						time.Sleep(l.pause)
 					}
 				})
@@ -311,14 +319,8 @@ func TestRateLimit_littleCapacity(t *testing.T) {
 					for time.Since(begun) < length {
 						time.Sleep(time.Duration(draws.ExpFloat64() / (1.2 * rate) * float64(time.Second)))
 						calls.Go(func() {
-							ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-							defer cancel()
-							resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-							if err != nil {
-								return
-							}
-							readAll(t, resp)
-							if mu.Lock(); resp.StatusCode == http.StatusOK {
+							ok := succeeds(t, tr, "/")
+							if mu.Lock(); ok {
 								served++
 							}
 							mu.Unlock()

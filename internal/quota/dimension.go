@@ -333,8 +333,7 @@ func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost, i
 		at = now.Add(d.window)
 	}
 	if !d.costed {
-		after := release{usual: min(pace, d.usual())}
-		at = at.Add(after.slower(d.spacing(at.Sub(since))) * time.Duration(beyond%d.limit+1))
+		at = at.Add(slower(d.spacing(at.Sub(since)), min(pace, d.usual())) * time.Duration(beyond%d.limit+1))
 	}
 	return at.Add(time.Duration(windows) * period)
 }

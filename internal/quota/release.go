@@ -40,14 +40,15 @@ func (r *release) interval(now time.Time, calls int64) time.Duration {
 	case !r.end.After(now):
 		return 0
 	case r.spacing > 0:
-		return r.slower(r.spacing)
+		return slower(r.spacing, r.usual)
 	}
 	return r.end.Sub(now) / time.Duration(calls)
 }
 
-// slower returns the spacing, or that of calls that go half as fast again as usual: a server may have no room for more.
-func (r *release) slower(spacing time.Duration) time.Duration {
-	return min(max(spacing, 2*r.usual/3), maxAlone)
+// slower returns the spacing, or that of calls that go half as fast again as usual: a server may have no room for more. At
+// least one call is sent each second.
+func slower(spacing, usual time.Duration) time.Duration {
+	return min(max(spacing, 2*usual/3), maxAlone)
 }
 
 // hold records that calls wait for a reset or for the end of a block.
@@ -106,13 +107,13 @@ func (b *bucket) quicken() {
 
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses
 // do not show what remains, they are sent at 2.5 times the rate of the quota, because more than twice of it contradicts
-// a quota that does not exist. At least one is sent each second.
+// a quota that does not exist.
 func (d *dimension) spacing(waited time.Duration) time.Duration {
 	all := 2 * d.window / 5
 	if d.standing == followed {
 		all = min(d.window/2, spread(waited))
 	}
-	return max(min(all/time.Duration(d.limit), maxAlone), 1)
+	return max(all/time.Duration(d.limit), 1)
 }
 
 // usual returns the time between two calls that use up the quota evenly. It is 0 for a sliding window, which ends so long after the
