@@ -103,24 +103,25 @@ func inFlight(l Load, service time.Duration) float64 {
 }
 
 // rejectedOnly are limits with headers only on rejections, at loads near the limit.
-func rejectedOnly() []Scenario {
-	const served = usedPart
-	row := func(name string, rate float64, limit Limit) Scenario {
-		return Scenario{
-			Row: 39, Name: name, Note: fmt.Sprintf("%g calls/s, limit 68/s; quota headers only on 429", rate),
-			During: time.Minute, Load: Load{Rate: rate}, Topologies: []Topology{Shared}, Shows: served,
-			Server:  Server{Workers: -1, Service: 20 * time.Millisecond, AttemptTimeout: -1, Limit: limit},
-			Targets: []Target{atLeast(served, quotaUsed, 0.95, "%.4f").orBare()},
-		}
+func rejectedOnly() (all []Scenario) {
+	for _, v := range []struct {
+		name  string
+		limit Limit
+	}{
+		{"small", Limit{API: apiRejections, Rate: 68, Burst: 10}},
+		{"bucket", Limit{API: apiRejections, Rate: 68, Burst: 68}},
+		{"window", Limit{Quota: 68, Headers: HeadersOnRejections}},
+	} {
+		all = append(all, each(func(rate float64) Scenario {
+			return Scenario{
+				Row: 39, Name: fmt.Sprintf("rejections-only-%s-%g", v.name, rate), Note: fmt.Sprintf("%g calls/s, limit 68/s; quota headers only on 429", rate),
+				During: time.Minute, Load: Load{Rate: rate}, Topologies: []Topology{Shared}, Shows: usedPart,
+				Server:  Server{Workers: -1, Service: 20 * time.Millisecond, AttemptTimeout: -1, Limit: v.limit},
+				Targets: []Target{atLeast(usedPart, quotaUsed, 0.95, "%.4f").orBare()},
+			}
+		}, 72, 88)...)
 	}
-	return []Scenario{
-		row("rejections-only-small-72", 72, Limit{API: apiRejections, Rate: 68, Burst: 10}),
-		row("rejections-only-small-88", 88, Limit{API: apiRejections, Rate: 68, Burst: 10}),
-		row("rejections-only-bucket-72", 72, Limit{API: apiRejections, Rate: 68, Burst: 68}),
-		row("rejections-only-bucket-88", 88, Limit{API: apiRejections, Rate: 68, Burst: 68}),
-		row("rejections-only-window-72", 72, Limit{Quota: 68, Headers: HeadersOnRejections}),
-		row("rejections-only-window-88", 88, Limit{Quota: 68, Headers: HeadersOnRejections}),
-	}
+	return all
 }
 
 // spareRequests tests hedges with a small quota. The calls need 80 % of the quota of a

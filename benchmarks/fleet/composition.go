@@ -240,17 +240,17 @@ func (c *composer) add(f Fault) { c.scenario.Server.Faults = append(c.scenario.S
 
 // failure draws a response or an error.
 func (c *composer) failure() (Response, string) {
-	switch OneOf(c.Dice, "500", "502", "503", "reset", "refused") {
-	case "500":
-		return Response{Status: http.StatusInternalServerError}, "500"
-	case "502":
-		return Response{Status: http.StatusBadGateway}, "502"
-	case "503":
-		return Response{Status: http.StatusServiceUnavailable}, "503 without Retry-After"
-	case "reset":
-		return Response{Err: ErrReset}, "a reset"
+	type failure struct {
+		response Response
+		name     string
 	}
-	return Response{Err: ErrRefused}, "a refused connection"
+	f := OneOf(c.Dice,
+		failure{Response{Status: http.StatusInternalServerError}, "500"},
+		failure{Response{Status: http.StatusBadGateway}, "502"},
+		failure{Response{Status: http.StatusServiceUnavailable}, "503 without Retry-After"},
+		failure{Response{Err: ErrReset}, "a reset"},
+		failure{Response{Err: ErrRefused}, "a refused connection"})
+	return f.response, f.name
 }
 
 func (c *composer) errors() {

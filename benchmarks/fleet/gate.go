@@ -192,7 +192,5 @@ func GateResults(rows *Rows) string {
 		}
 	}
 	fmt.Fprintln(&text, table)
-	fmt.Fprint(&text, "## Targets of the Shedder\n\n")
-	writeVerdicts(&text, &targets)
-	return text.String()
+	return text.String() + "## Targets of the Shedder\n\n" + TargetResults(&targets)
 }

@@ -46,8 +46,6 @@ func hanging() []Scenario {
 // limit is the time after which calls must fail at once.
 func (h hangingServer) limit() time.Duration { return hangOpens + hangTimeouts*h.timeout }
 
-// held is the maximum mean time of a call after that, of the timeout.
-func (h hangingServer) held() float64 { return max(hangHeld, hangHeldFew/h.rate) }
 
 func (h hangingServer) scenario() Scenario {
 	s := Scenario{
@@ -59,7 +57,7 @@ func (h hangingServer) scenario() Scenario {
 			atMost("time until a call fails at once, s", failsAtOnce, h.limit().Seconds(), "%.1f").inSeconds().worstSeed(),
 			atMost("time of a call after that, of its timeout", func(r Result) float64 {
 				return r.meanBetween(h.healthy+h.limit(), h.healthy+r.Scenario.During).Seconds() / h.timeout.Seconds()
-			}, h.held(), "%.3f"),
+			}, max(hangHeld, hangHeldFew/h.rate), "%.3f"),
 			recoversWithin(5 * time.Second),
 		},
 	}

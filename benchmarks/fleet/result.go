@@ -148,8 +148,8 @@ func (r *Result) latencies() {
 	}
 	good, bad = sorted(good), sorted(bad)
 	r.Mean = sum / time.Duration(max(len(good), 1))
-	r.P50, r.P99, r.P999 = quantile(good, 0.5), quantile(good, 0.99), quantile(good, 0.999)
-	r.FailedP95, r.FailedP99, r.FailedFast = quantile(bad, 0.95), quantile(bad, 0.99), 1
+	r.P50, r.P99, r.P999 = Quantile(good, 0.5), Quantile(good, 0.99), Quantile(good, 0.999)
+	r.FailedP95, r.FailedP99, r.FailedFast = Quantile(bad, 0.95), Quantile(bad, 0.99), 1
 	if len(bad) > 0 {
 		r.FailedFast = float64(atOnce) / float64(len(bad))
 	}
@@ -305,15 +305,12 @@ func (r Result) SuccessAfter() float64 { return r.After.share() }
 // successOfCharge is the ratio for calls to the healthy endpoint.
 func successOfCharge(r Result) float64 { return r.Paths[charge].share() }
 
-// tooManyIn counts the 429s of the first seconds.
-func tooManyIn(first time.Duration) func(Result) float64 {
-	return func(r Result) float64 {
-		n := 0
-		for _, count := range r.rejected[:min(int(first/time.Second), len(r.rejected))] {
-			n += count
-		}
-		return float64(n)
+// tooManyAtFirst counts the 429s of the first minute.
+func tooManyAtFirst(r Result) (n float64) {
+	for _, count := range r.rejected[:min(60, len(r.rejected))] {
+		n += float64(count)
 	}
+	return n
 }
 
 // never is the recovery time of a run that did not recover.
@@ -402,8 +399,8 @@ func (s *series) sum(from, to int) int {
 
 func (s *series) total() int { return s.sum(0, len(s.counts)) }
 
-// quantile is the q-quantile of sorted durations.
-func quantile(sorted []time.Duration, q float64) time.Duration {
+// Quantile is the q-quantile of sorted durations.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}

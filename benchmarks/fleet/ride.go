@@ -157,9 +157,9 @@ func backAfterOutage(r Result) float64 {
 			after[i] = append(after[i], never)
 		}
 	}
-	usual := quantile(sorted(before), 0.99)
+	usual := Quantile(sorted(before), 0.99)
 	for i, latencies := range after {
-		if quantile(sorted(latencies), 0.99) > usual+slower {
+		if Quantile(sorted(latencies), 0.99) > usual+slower {
 			back = ended + time.Duration(i+1)*time.Second
 		}
 	}
@@ -175,7 +175,7 @@ func brokenPaths() (all []Scenario) {
 			for _, c := range r.duringOutage(export) {
 				latencies = append(latencies, c.latency)
 			}
-			return quantile(sorted(latencies), q).Seconds()
+			return Quantile(sorted(latencies), q).Seconds()
 		}
 	}
 	answered := func(r Result) float64 {

@@ -177,14 +177,10 @@ func (s *server) wait(ctx context.Context, r Response, j *job) error {
 	case j != nil:
 		done = j.done
 	case !r.Hang && (timeout < 0 || r.After <= timeout):
-		timer := time.NewTimer(r.After)
-		defer timer.Stop()
-		ready = timer.C
+		ready = time.After(r.After)
 	}
 	if ready == nil && timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		timedOut = timer.C
+		timedOut = time.After(timeout)
 	}
 	select {
 	case <-done:

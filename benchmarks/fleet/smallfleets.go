@@ -188,7 +188,7 @@ func metQuantile(path string, q float64) func(Result) float64 {
 		if len(good) == 0 {
 			return never.Seconds()
 		}
-		return quantile(sorted(good), q).Seconds()
+		return Quantile(sorted(good), q).Seconds()
 	}
 }
 

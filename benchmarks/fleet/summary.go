@@ -35,8 +35,6 @@ func (r *Rows) comparisons() (all []comparison) {
 	return all
 }
 
-func (g comparison) String() string { return g.scenario.label(g.topology) }
-
 // ScenarioResults are the results in benchmarks/results/scenarios.md: a summary, the plot and its figures.
 func ScenarioResults(rows *Rows, tallies []Tally) string {
 	var text strings.Builder
@@ -44,24 +42,6 @@ func ScenarioResults(rows *Rows, tallies []Tally) string {
 		fmt.Fprintf(&text, "- %s\n", line)
 	}
 	fmt.Fprintf(&text, "\n![Success in each scenario: this library, a bare client and the best peer](../../%s)\n\n", scenarioPlot)
-	writeComparisons(&text, rows)
-	return text.String()
-}
-
-// TargetResults are the results in benchmarks/results/targets.md.
-func TargetResults(rows *Rows) string {
-	var text strings.Builder
-	writeVerdicts(&text, rows)
-	return text.String()
-}
-
-const (
-	scenarioHeading = "scenario" // of the first column
-	scenarioPlot    = "docs/fleet-scenarios.svg"
-)
-
-// writeComparisons writes the figures of the plot, their latency and their attempts.
-func writeComparisons(text *strings.Builder, rows *Rows) {
 	table := report.NewTextTable(scenarioHeading, "what happens", "Transport", "bare", "best peer", peers.Ours,
 		"latency, bare", "latency, "+peers.Ours, "attempts per call")
 	for _, g := range rows.comparisons() {
@@ -72,14 +52,22 @@ func writeComparisons(text *strings.Builder, rows *Rows) {
 		table.Row(g.scenario.Name, g.scenario.Note, g.topology.label(), fmt.Sprintf("%.4f", shown(g.bare)), best, fmt.Sprintf("**%.4f**", shown(g.ours)),
 			brief(g.bare.span(meanLatency)), brief(g.ours.span(meanLatency)), fmt.Sprintf("%.3f", g.ours.average(Result.AttemptsPerCall)))
 	}
-	fmt.Fprintln(text, table)
+	fmt.Fprintln(&text, table)
+	return text.String()
 }
+
+const (
+	scenarioHeading = "scenario" // of the first column
+	scenarioPlot    = "docs/fleet-scenarios.svg"
+)
 
 // summary are the lines at the top of the page.
 func (r *Rows) summary(tallies []Tally) (lines []string) {
 	lines = append(lines, r.targetsReached(), r.means(),
 		r.ruleLine("At most 0.01 of the calls below a bare client", vsBare), r.ruleLine("At most 0.02 of the calls below the best peer", vsPeer))
-	lines = append(lines, randomCompositions(tallies)...)
+	if len(tallies) > 0 {
+		lines = append(lines, randomCompositions(tallies))
+	}
 	return append(lines, r.missedTargets())
 }
 
@@ -133,7 +121,7 @@ func (r *Rows) ruleLine(name, rule string) string {
 			if n++; v.Reached {
 				kept++
 			} else {
-				broken = append(broken, g.String())
+				broken = append(broken, g.scenario.label(g.topology))
 			}
 		}
 	}
@@ -144,17 +132,14 @@ func (r *Rows) ruleLine(name, rule string) string {
 	return text
 }
 
-func randomCompositions(tallies []Tally) []string {
-	if len(tallies) == 0 {
-		return nil
-	}
+func randomCompositions(tallies []Tally) string {
 	var parts []string
 	for _, t := range tallies {
 		parts = append(parts, fmt.Sprintf("%s: %.1f %% worse, maximum loss %.3f, mean gain %+.3f",
 			t.Peer, 100*float64(t.Harmed)/float64(max(t.Trials, 1)), max(-t.Worst, 0), t.Mean))
 	}
-	return []string{fmt.Sprintf("**%d random combinations of faults**, compared with a bare client call by call (worse: by more than 0.01 and three standard deviations): %s.",
-		tallies[0].Trials, strings.Join(parts, "; "))}
+	return fmt.Sprintf("**%d random combinations of faults**, compared with a bare client call by call (worse: by more than 0.01 and three standard deviations): %s.",
+		tallies[0].Trials, strings.Join(parts, "; "))
 }
 
 // missedTargets names the scenarios in which a target is missed.
@@ -191,7 +176,8 @@ func LibraryResults(rows *Rows) string {
 	return text.String()
 }
 
-func writeVerdicts(text *strings.Builder, rows *Rows) {
+// TargetResults are the results in benchmarks/results/targets.md.
+func TargetResults(rows *Rows) string {
 	table := report.NewTextTable(scenarioHeading, "Transport", "measure", "target", "measured", "bare", "result")
 	var reasons []string
 	said := map[string]bool{}
@@ -213,10 +199,11 @@ func writeVerdicts(text *strings.Builder, rows *Rows) {
 			}
 		}
 	}
-	fmt.Fprintln(text, table)
+	text := table.String() + "\n"
 	if len(reasons) > 0 {
-		fmt.Fprintf(text, "## Reasons of missed targets\n\n%s\n", strings.Join(reasons, ""))
+		text += fmt.Sprintf("## Reasons of missed targets\n\n%s\n", strings.Join(reasons, ""))
 	}
+	return text
 }
 
 // cell is the last column.

@@ -141,24 +141,24 @@ func (g Target) verdict(ours, bare []Result) (t Verdict, ok bool) {
 			want = max(want, b+0.001)
 		}
 	}
-	measured := g.over(ours)
-	sign, reached := "≤ ", measured <= want
-	if g.AtLeast {
-		sign, reached = "≥ ", measured >= want
-	}
-	t = Verdict{What: g.What, Want: sign + g.text(want), Measured: g.text(measured), Reached: reached, Goal: g.Goal, Reason: g.Reason}
-	t.setMissedBy(measured, want, g.text)
+	t = g.judge(g.over(ours), want)
 	if len(bare) > 0 {
 		t.Bare = g.text(g.over(bare))
 	}
 	return t, true
 }
 
-// setMissedBy sets MissedBy.
-func (t *Verdict) setMissedBy(measured, want float64, text func(float64) string) {
-	if by := math.Abs(measured - want); !t.Reached && text(measured) != neverText {
-		t.MissedBy = text(by)
+// judge compares a measured value with the wanted one.
+func (g Target) judge(measured, want float64) Verdict {
+	sign, reached := "≤ ", measured <= want
+	if g.AtLeast {
+		sign, reached = "≥ ", measured >= want
 	}
+	t := Verdict{What: g.What, Want: sign + g.text(want), Measured: g.text(measured), Reached: reached, Goal: g.Goal, Reason: g.Reason}
+	if !reached && t.Measured != neverText {
+		t.MissedBy = g.text(math.Abs(measured - want))
+	}
+	return t
 }
 
 const neverText = "never"
@@ -190,11 +190,8 @@ func ruleVerdicts(ours, bare Row, best float64) (targets []Verdict) {
 		return nil
 	}
 	best = min(best, s.ceiling())
-	text := func(v float64) string { return fmt.Sprintf("%.4f", v) }
 	rule := func(what string, want float64) Verdict {
-		t := Verdict{What: what, Want: "≥ " + text(want), Measured: text(success(ours)), Reached: success(ours) >= want}
-		t.setMissedBy(success(ours), want, text)
-		return t
+		return atLeast(what, Result.Success, want, "%.4f").judge(success(ours), want)
 	}
 	if len(bare) > 0 && success(bare) >= minSuccess {
 		targets = append(targets, rule(vsBare, success(bare)-bareMargin))

@@ -120,8 +120,8 @@ func newRun(name string, r fleet.Result, w *watch) Run {
 	}
 	for second, l := range w.latencies {
 		slices.Sort(l)
-		run.P50s = append(run.P50s, quantile(l, 0.5))
-		run.P99s = append(run.P99s, quantile(l, 0.99))
+		run.P50s = append(run.P50s, fleet.Quantile(l, 0.5).Seconds())
+		run.P99s = append(run.P99s, fleet.Quantile(l, 0.99).Seconds())
 		run.AttemptsPerCalls = append(run.AttemptsPerCalls, float64(run.Load[second])/float64(max(run.Arrivals[second], 1)))
 	}
 	for text, calls := range w.ended {
@@ -129,13 +129,6 @@ func newRun(name string, r fleet.Result, w *watch) Run {
 	}
 	slices.SortFunc(run.Ended, func(a, b Cause) int { return cmp.Or(b.Calls-a.Calls, strings.Compare(a.Text, b.Text)) })
 	return run
-}
-
-func quantile(sorted []time.Duration, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)].Seconds()
 }
 
 // Sentences compare each library with the bare client, and say what ended its failed calls.
@@ -272,10 +265,10 @@ func (r *Report) panel(values func(*Run) []float64, log bool) (panel chart.Panel
 			if log && v <= 0 {
 				continue
 			}
-			line.X, line.Y = append(line.X, float64(second)), append(line.Y, v)
+			line.Points = append(line.Points, chart.Point{X: float64(second), Y: v})
 			low, high = min(low, v), max(high, v)
 		}
-		ok = ok || len(line.X) > 0
+		ok = ok || len(line.Points) > 0
 		panel.Lines = append(panel.Lines, line)
 	}
 	if log {

@@ -43,12 +43,10 @@ func newRunner(command func(context.Context) *exec.Cmd) *runner {
 
 // acquire waits a moment for the end of another run.
 func (r *runner) acquire(ctx context.Context) error {
-	timer := time.NewTimer(r.patience)
-	defer timer.Stop()
 	select {
 	case r.slot <- struct{}{}:
 		return nil
-	case <-timer.C:
+	case <-time.After(r.patience):
 		return errBusy
 	case <-ctx.Done():
 		return ctx.Err()

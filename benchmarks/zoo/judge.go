@@ -225,7 +225,12 @@ func (t Trial) Line() string {
 func Summarize(trials []Trial) string {
 	missed, rejected, ofBare, gain := 0, 0, 0, 0.0
 	applied, misses := map[Criterion]int{}, map[Criterion]int{}
-	draws, missesOf := map[string]int{}, map[string]map[Criterion]int{} // by family
+	draws, missesOf := map[string]int{}, map[string]int{} // by family
+	type familyMiss struct {
+		family string
+		Criterion
+	}
+	byCriterion := map[familyMiss]int{}
 	for _, t := range trials {
 		gain += float64(t.Ours.Served-t.Bare.Served) / float64(max(t.Bare.Calls, 1)*len(trials))
 		rejected, ofBare = rejected+t.Ours.Rejected, ofBare+t.Bare.Rejected
@@ -242,10 +247,8 @@ func Summarize(trials []Trial) string {
 		}
 		for _, m := range all {
 			misses[m.Criterion]++
-			if missesOf[family] == nil {
-				missesOf[family] = map[Criterion]int{}
-			}
-			missesOf[family][m.Criterion]++
+			missesOf[family]++
+			byCriterion[familyMiss{family, m.Criterion}]++
 		}
 	}
 	var b strings.Builder
@@ -254,17 +257,11 @@ func Summarize(trials []Trial) string {
 	for _, c := range Criteria() {
 		fmt.Fprintf(&b, "%-22s %4d of %4d missed (%.1f %%)\n", c, misses[c], applied[c], 100*float64(misses[c])/float64(max(applied[c], 1)))
 	}
-	sum := func(family string) (n int) {
-		for _, misses := range missesOf[family] {
-			n += misses
-		}
-		return n
-	}
-	families := slices.SortedFunc(maps.Keys(missesOf), func(a, b string) int { return cmp.Or(sum(b)-sum(a), cmp.Compare(a, b)) })
+	families := slices.SortedFunc(maps.Keys(missesOf), func(a, b string) int { return cmp.Or(missesOf[b]-missesOf[a], cmp.Compare(a, b)) })
 	for _, family := range families {
 		fmt.Fprintf(&b, "%-36s of %3d:", family, draws[family])
 		for _, c := range Criteria() {
-			if n := missesOf[family][c]; n > 0 {
+			if n := byCriterion[familyMiss{family, c}]; n > 0 {
 				fmt.Fprintf(&b, "  %s %d", c, n)
 			}
 		}

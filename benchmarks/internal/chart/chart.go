@@ -17,10 +17,13 @@ import (
 
 // Line is one line of a panel.
 type Line struct {
-	Name  string
-	X, Y  []float64
-	Thick bool // for this library
+	Name   string
+	Points []Point
+	Thick  bool // for this library
 }
+
+// Point is a point of a line.
+type Point = plotter.XY
 
 // Panel is one diagram of an image.
 type Panel struct {
@@ -123,10 +126,10 @@ func (panel Panel) plot() (*plot.Plot, error) {
 	}
 	// The first line is drawn last, so that it is on top.
 	for i, line := range slices.Backward(panel.Lines) {
-		if len(line.X) == 0 {
+		if len(line.Points) == 0 {
 			continue // it has no values
 		}
-		l, err := plotter.NewLine(line.points())
+		l, err := plotter.NewLine(plotter.XYs(line.Points))
 		if err != nil {
 			return nil, err
 		}
@@ -138,14 +141,6 @@ func (panel Panel) plot() (*plot.Plot, error) {
 	}
 	p.Y.Min, p.Y.Max = panel.Min, panel.Max
 	return p, nil
-}
-
-func (line Line) points() plotter.XYs {
-	points := make(plotter.XYs, len(line.X))
-	for i := range line.X {
-		points[i].X, points[i].Y = line.X[i], line.Y[i]
-	}
-	return points
 }
 
 // shade shades the Band.

@@ -19,7 +19,7 @@ import (
 )
 
 func ramp(name string, to float64) Line {
-	return Line{Name: name, X: []float64{0, 1, 2}, Y: []float64{0, to / 2, to}}
+	return Line{Name: name, Points: []Point{{X: 0, Y: 0}, {X: 1, Y: to / 2}, {X: 2, Y: to}}}
 }
 
 // texts returns the texts of an SVG.
