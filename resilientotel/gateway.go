@@ -116,8 +116,5 @@ func errorTypeOfOutcome(o *durable.Outcome) string {
 	if name := errorTypeOfStatus(o.Status); name != "" {
 		return name
 	}
-	if name := resilienthttp.ErrorType(o.Err); name != "" {
-		return name
-	}
-	return other
+	return cmp.Or(resilienthttp.ErrorType(o.Err), other)
 }

@@ -56,7 +56,10 @@ func (i *Instrumentation) requestDone(e *idempotency.Event) {
 // status query has a span above those of its calls.
 func (i *Instrumentation) Watch(e *durable.Engine) {
 	i.start()
-	if i.watches(e) {
+	i.mu.Lock()
+	watched := slices.Contains(i.engines, e)
+	i.mu.Unlock()
+	if watched {
 		return
 	}
 	e.Trace = copyOf(e.Trace)
@@ -66,20 +69,10 @@ func (i *Instrumentation) Watch(e *durable.Engine) {
 		gateways[name] = i.gateway(name, g, e.Policy)
 	}
 	e.Gateways = gateways
-	i.addEngine(e) // a collection may use it from now on
+	i.mu.Lock()
+	i.engines = append(i.engines, e) // a collection may use it from now on
+	i.mu.Unlock()
 	i.register()
-}
-
-func (i *Instrumentation) watches(e *durable.Engine) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return slices.Contains(i.engines, e)
-}
-
-func (i *Instrumentation) addEngine(e *durable.Engine) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.engines = append(i.engines, e)
 }
 
 // intentChanged is a hook.

@@ -1,6 +1,7 @@
 package resilientotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -68,12 +69,7 @@ func gateOf(c *resilienthttp.Call) string {
 func is(err, sentinel error) bool { return err == sentinel } //nolint:errorlint // see above
 
 // stopReason returns the resilienthttp.stop_reason for an Attempt.StopReason.
-func stopReason(err error) string {
-	if name := neterr.Name(err); name != "" {
-		return name
-	}
-	return other
-}
+func stopReason(err error) string { return cmp.Or(neterr.Name(err), other) }
 
 // errorTypeOf returns the error.type of a call, or "" for a call without an error.
 func errorTypeOf(c *resilienthttp.Call) string {
@@ -93,14 +89,10 @@ func errorTypeOfResponse(status int, verdict resilienthttp.Verdict) string {
 
 // errorTypeOfStatus returns the status code as error.type, or "" for one below 400.
 func errorTypeOfStatus(status int) string {
-	if status < http.StatusBadRequest {
+	switch {
+	case status < http.StatusBadRequest:
 		return ""
-	}
-	return statusName(status)
-}
-
-func statusName(status int) string {
-	if status < 100 || status > 599 {
+	case status > 599:
 		return other
 	}
 	return strconv.Itoa(status)
