@@ -109,9 +109,9 @@ func internalClaimOf(c driver.Claim, f driver.Fingerprint) driver.Claim {
 func TestStatements_useIndexes(t *testing.T) {
 	s := openInternal(t)
 	for name, query := range map[string]string{
-		"load": loadSQL, "take": takeSQL, "renew": renewSQL, "complete": completeSQL, "finish": finishSQL,
-		"release": releaseSQL, "mark unknown": markUnknownSQL, "sweep": sweepSQL, "find expired": findExpiredSQL,
-		"find dead": findDeadSQL, "reap": reapSQL, "unknown": unknownSQL,
+		"load": load, "take": take, "renew": renew, "complete": complete, "finish": finish,
+		"release": release, "mark unknown": markUnknown, "sweep": sweep, "find expired": findExpired,
+		"find dead": findDead, "reap": reap, "unknown": unknown,
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows, err := s.kit.Work.Query("EXPLAIN QUERY PLAN "+query, make([]any, 16)...)

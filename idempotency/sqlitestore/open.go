@@ -77,13 +77,10 @@ func opened(ctx context.Context) func(*sqlitekit.DB, error) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := &Store{kit: kit}
+		s := &Store{kit: kit, forReading: make(statements), forWriting: make(statements), forWork: make(statements)}
 		s.operations = operations{read: s.reading, write: s.writing}
-		for _, each := range []struct {
-			pool *sql.DB
-			to   *statements
-		}{{kit.Read, &s.forReading}, {kit.Write, &s.forWriting}, {kit.Work, &s.forWork}} {
-			err := kit.Retry(ctx, kit.LockTimeout(), func() error { return each.to.prepare(ctx, each.pool) })
+		for pool, to := range map[*sql.DB]statements{kit.Read: s.forReading, kit.Write: s.forWriting, kit.Work: s.forWork} {
+			err := kit.Retry(ctx, kit.LockTimeout(), func() error { return to.prepare(ctx, pool) })
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("sqlitestore: %s: %w", kit.File.Path, err), s.Close())
 			}
@@ -106,5 +103,5 @@ var migrations embed.FS
 func Schema(from int) (string, error) { return schema().From(from) }
 
 func schema() sqlitekit.Schema {
-	return sqlitekit.ReadSchema("idempotency_schema", migrations, "migrations/*.sql", finishSQL, loadSQL)
+	return sqlitekit.ReadSchema("idempotency_schema", migrations, "migrations/*.sql", finish, load)
 }

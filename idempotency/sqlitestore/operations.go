@@ -13,7 +13,7 @@ import (
 type operations struct {
 	// read calls query with statements that can read, write with statements that can
 	// write.
-	read, write func(ctx context.Context, query func(context.Context, *statements) error) error
+	read, write func(ctx context.Context, query func(context.Context, statements) error) error
 }
 
 // Renew implements driver.Store.
@@ -34,11 +34,11 @@ func (o *operations) Release(ctx context.Context, lease driver.Lease) error {
 }
 
 // change runs a statement on a record unless an argument is invalid.
-func (o *operations) change(ctx context.Context, lease *driver.Lease, statement int, args []any, invalid error) error {
+func (o *operations) change(ctx context.Context, lease *driver.Lease, statement string, args []any, invalid error) error {
 	if err := errors.Join(invalid, lease.Validate()); err != nil {
 		return err
 	}
-	return o.write(ctx, func(ctx context.Context, s *statements) error { return writeLease(ctx, s[statement], args) })
+	return o.write(ctx, func(ctx context.Context, s statements) error { return writeLease(ctx, s[statement], args) })
 }
 
 // Load implements driver.Store. That of Tx sees what the transaction has written.
@@ -59,7 +59,7 @@ func (o *operations) Load(ctx context.Context, id driver.ID) (driver.Record, err
 
 // record returns a record, or nil if there is none, and the time.
 func (o *operations) record(ctx context.Context, id driver.ID) (r *driver.Record, now time.Time, err error) {
-	err = o.read(ctx, func(ctx context.Context, s *statements) error {
+	err = o.read(ctx, func(ctx context.Context, s statements) error {
 		r, now, err = readRecord(ctx, s, id)
 		return err
 	})
@@ -71,7 +71,7 @@ func (o *operations) record(ctx context.Context, id driver.ID) (r *driver.Record
 func (o *operations) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
 	const page = 100
 	return driver.Pages(scope, page, func(after driver.ID, limit int) (all []driver.Record, err error) {
-		err = o.read(ctx, func(ctx context.Context, s *statements) error {
+		err = o.read(ctx, func(ctx context.Context, s statements) error {
 			all, err = readRecords(ctx, s[unknown], append(idArgs(after), limit)...)
 			return err
 		})

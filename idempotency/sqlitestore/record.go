@@ -41,7 +41,7 @@ func (r *row) record() (_ *driver.Record, err error) {
 }
 
 // readRecord returns a record, or nil if there is none, and SQLite's time.
-func readRecord(ctx context.Context, s *statements, id driver.ID) (*driver.Record, time.Time, error) {
+func readRecord(ctx context.Context, s statements, id driver.ID) (*driver.Record, time.Time, error) {
 	var (
 		r     row
 		clock int64
@@ -104,7 +104,7 @@ func resultArgs(o *driver.Outcome) ([]any, error) {
 	return []any{result.Code, result.Reference, header, result.Body}, err
 }
 
-// writeOutcome runs finishSQL, which writes the record of transactional work.
+// writeOutcome runs finish, which writes the record of transactional work.
 func writeOutcome(ctx context.Context, s sqlitekit.Statement, r *driver.Record, o *driver.Outcome) error {
 	result, err := resultArgs(o)
 	if err != nil {
@@ -118,7 +118,7 @@ func writeOutcome(ctx context.Context, s sqlitekit.Statement, r *driver.Record, 
 
 // apply does the step that driver.Decide returned. The result is nil if the record
 // has changed since it was judged.
-func (s *statements) apply(
+func (s statements) apply(
 	ctx context.Context, step driver.Step, judged *driver.Record, c *driver.Claim,
 ) (*driver.Record, error) {
 	var all []driver.Record

@@ -40,23 +40,23 @@ const (
 		takeover, expires, code, reference, header, body, body IS NOT NULL `
 	named = ` scope, operation, key, ` + columns
 
-	// loadSQL returns one row: the record, or a row that says that there is none. Its
+	// load returns one row: the record, or a row that says that there is none. Its
 	// last column is the time.
-	loadSQL = `SELECT ` + columns + `, true, ` + now + ` FROM idempotency_records WHERE` + theRecord + `
+	load = `SELECT ` + columns + `, true, ` + now + ` FROM idempotency_records WHERE` + theRecord + `
 		UNION ALL SELECT '', 0, '', 0, 0, 0, 0, 0, 0, 0, '', NULL, x'', 0, false, ` + now + ` LIMIT 1`
 
-	// absentSQL returns the time if there is no record, unchangedSQL if the record is
+	// absent returns the time if there is no record, unchanged if the record is
 	// as it was judged.
-	absentSQL    = `SELECT ` + now + ` WHERE NOT EXISTS (SELECT 1 FROM idempotency_records WHERE` + theRecord + `)`
-	unchangedSQL = `SELECT ` + now + ` FROM idempotency_records WHERE` + asJudged
+	absent    = `SELECT ` + now + ` WHERE NOT EXISTS (SELECT 1 FROM idempotency_records WHERE` + theRecord + `)`
+	unchanged = `SELECT ` + now + ` FROM idempotency_records WHERE` + asJudged
 
-	insertSQL = `INSERT INTO idempotency_records
+	insert = `INSERT INTO idempotency_records
 			(scope, operation, key, fingerprint, status, owner, generation, started, updated, lease_expires, takeover, expires)
 		VALUES (?1, ?2, ?3, ?4, 1, ?5, 1, ` + now + `, ` + now + `, ` + now + ` + ?6, ?7, ` + now + ` + ?8)
 		ON CONFLICT DO NOTHING
 		RETURNING ` + named
 
-	takeSQL = `UPDATE idempotency_records
+	take = `UPDATE idempotency_records
 		SET fingerprint = ?9, status = 1, owner = ?10, generation = generation + 1, started = ` + now + `,
 			updated = ` + now + `, lease_expires = ` + now + ` + ?11, takeover = ?12, expires = ` + now + ` + ?13,
 			code = 0, reference = '', header = NULL, body = NULL
@@ -66,36 +66,36 @@ const (
 	setUnknown = `UPDATE idempotency_records
 		SET status = 6, owner = '', generation = generation + 1, updated = ` + now
 
-	markUnknownSQL = setUnknown + ` WHERE` + asJudged + ` RETURNING ` + named
+	markUnknown = setUnknown + ` WHERE` + asJudged + ` RETURNING ` + named
 
-	findDeadSQL = `SELECT 1 FROM idempotency_records WHERE` + dead + `LIMIT 1`
+	findDead = `SELECT 1 FROM idempotency_records WHERE` + dead + `LIMIT 1`
 
-	reapSQL = setUnknown + ` WHERE id IN (SELECT id FROM idempotency_records WHERE` + dead + `LIMIT ?1)
+	reap = setUnknown + ` WHERE id IN (SELECT id FROM idempotency_records WHERE` + dead + `LIMIT ?1)
 		RETURNING ` + named
 
-	// unknownSQL is a page of the records after a name.
-	unknownSQL = `SELECT ` + named + ` FROM idempotency_records
+	// unknown is a page of the records after a name.
+	unknown = `SELECT ` + named + ` FROM idempotency_records
 		WHERE status = 6 AND (scope, operation, key) > (?1, ?2, ?3) ORDER BY scope, operation, key LIMIT ?4`
 
-	renewSQL = `UPDATE idempotency_records
+	renew = `UPDATE idempotency_records
 		SET lease_expires = ` + now + ` + ?6, updated = ` + now + `
 		WHERE` + theLease + `AND status = 1 AND` + alive
 
 	// A record that is Unknown does not become Unknown again. Its time to live begins
 	// again.
-	completeSQL = `UPDATE idempotency_records
+	complete = `UPDATE idempotency_records
 		SET status = ?6, code = ?7, reference = ?8, header = ?9, body = ?10, updated = ` + now + `,
 			expires = CASE WHEN ?11 > 0 THEN ` + now + ` + ?11
 				WHEN status = 6 THEN ` + now + ` + (expires - started) ELSE expires END
 		WHERE` + theLease + `AND (status = 1 OR (status = 6 AND ?6 <> 6)) AND` + alive
 
-	releaseSQL = `UPDATE idempotency_records SET status = 3, updated = ` + now + `
+	release = `UPDATE idempotency_records SET status = 3, updated = ` + now + `
 		WHERE` + theLease + `AND status IN (1, 6) AND` + alive
 
-	// finishSQL writes the whole record of transactional work at its end. The
+	// finish writes the whole record of transactional work at its end. The
 	// transaction has had the write lock since it read the record. RollbackAndRecord
 	// has not, and the generation shows whether the record has changed.
-	finishSQL = `INSERT INTO idempotency_records
+	finish = `INSERT INTO idempotency_records
 			(scope, operation, key, fingerprint, status, owner, generation, started, updated, lease_expires, takeover,
 			expires, code, reference, header, body)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ` + now + `, ?9, ?10,
@@ -114,62 +114,39 @@ const (
 	// a page that stays the same.
 	probeSQL = `UPDATE idempotency_schema SET applied = (applied | 1) - (applied & 1)`
 
-	findExpiredSQL = `SELECT 1 FROM idempotency_records WHERE` + expired + `LIMIT 1`
+	findExpired = `SELECT 1 FROM idempotency_records WHERE` + expired + `LIMIT 1`
 
-	sweepSQL = `DELETE FROM idempotency_records WHERE id IN
+	sweep = `DELETE FROM idempotency_records WHERE id IN
 		(SELECT id FROM idempotency_records WHERE` + expired + `ORDER BY expires LIMIT ?1)`
 )
 
-// The statements.
-const (
-	load = iota
-	unknown
-	findDead
-	findExpired
-	insert
-	take
-	markUnknown
-	renew
-	complete
-	release
-	finish
-	reap
-	sweep
-	absent
-	unchanged
+// statements are ready to run on a pool or in a transaction, by their texts.
+type statements map[string]sqlitekit.Statement
 
-	numStatements
-)
-
-// statements are ready to run on a pool or in a transaction.
-type statements [numStatements]sqlitekit.Statement
-
-func texts() [numStatements]string {
-	return [...]string{
-		load: loadSQL, unknown: unknownSQL, findDead: findDeadSQL, findExpired: findExpiredSQL,
-		insert: insertSQL, take: takeSQL, markUnknown: markUnknownSQL, renew: renewSQL, complete: completeSQL,
-		release: releaseSQL, finish: finishSQL, reap: reapSQL, sweep: sweepSQL, absent: absentSQL, unchanged: unchangedSQL,
+func texts() []string {
+	return []string{
+		load, unknown, findDead, findExpired, insert, take, markUnknown, renew, complete, release, finish, reap, sweep, absent, unchanged,
 	}
 }
 
 // prepare makes prepared statements of a pool, which outlive its connections.
-func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
-	for i, text := range texts() {
+func (s statements) prepare(ctx context.Context, db *sql.DB) error {
+	for _, text := range texts() {
 		prepared, err := db.PrepareContext(ctx, text)
 		if err != nil {
 			return err
 		}
-		s[i] = prepared
+		s[text] = prepared
 	}
 	return nil
 }
 
 // inTx returns the statements in a transaction. They are not prepared, because
 // prepared statements would end with the transaction.
-func inTx(tx *sql.Tx) *statements {
-	var s statements
-	for i, text := range texts() {
-		s[i] = sqlitekit.In(tx, text)
+func inTx(tx *sql.Tx) statements {
+	s := make(statements)
+	for _, text := range texts() {
+		s[text] = sqlitekit.In(tx, text)
 	}
-	return &s
+	return s
 }

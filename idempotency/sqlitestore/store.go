@@ -42,14 +42,14 @@ func (s *Store) DB() *sql.DB { return s.kit.Work }
 // Check implements driver.Store.
 func (s *Store) Check(ctx context.Context) error { return s.kit.Check(ctx) }
 
-func (s *Store) reading(ctx context.Context, query func(context.Context, *statements) error) error {
-	return s.kit.Reading(ctx, func(ctx context.Context) error { return query(ctx, &s.forReading) })
+func (s *Store) reading(ctx context.Context, query func(context.Context, statements) error) error {
+	return s.kit.Reading(ctx, func(ctx context.Context) error { return query(ctx, s.forReading) })
 }
 
 // writing is for the holders of leases.
-func (s *Store) writing(ctx context.Context, query func(context.Context, *statements) error) error {
+func (s *Store) writing(ctx context.Context, query func(context.Context, statements) error) error {
 	return s.kit.Exclusive(ctx, &sqlitekit.Waiter{HoldsLease: true}, s.kit.LockTimeout(),
-		func(ctx context.Context) error { return query(ctx, &s.forWriting) })
+		func(ctx context.Context) error { return query(ctx, s.forWriting) })
 }
 
 // Reserve implements driver.Store. It reads without a lock, and writes only what the
@@ -146,7 +146,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 		return 0, err
 	}
 	return s.kit.Sweep(ctx, limit, func(ctx context.Context, tx *sql.Tx, limit int) (int, error) {
-		return sqlitekit.Affected(tx.ExecContext(ctx, sweepSQL, limit))
+		return sqlitekit.Affected(tx.ExecContext(ctx, sweep, limit))
 	})
 }
 
@@ -169,9 +169,9 @@ func (s *Store) Reap(ctx context.Context, limit int) (all []driver.Record, err e
 }
 
 // exists reports without a lock whether a statement finds a record.
-func (s *Store) exists(ctx context.Context, statement int) (bool, error) {
+func (s *Store) exists(ctx context.Context, statement string) (bool, error) {
 	n := 0
-	err := s.reading(ctx, func(ctx context.Context, all *statements) (err error) {
+	err := s.reading(ctx, func(ctx context.Context, all statements) (err error) {
 		n, err = sqlitekit.ReadRows(ctx, all[statement], nil, func(*sql.Rows) error { return nil })
 		return err
 	})

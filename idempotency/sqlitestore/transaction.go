@@ -211,8 +211,8 @@ func (t *transaction) setBusyTimeout(millis int64) error {
 }
 
 // statement returns a prepared statement of the pool in the transaction.
-func (t *transaction) statement(which int) sqlitekit.Statement {
-	prepared := t.store.forWork[which].(*sql.Stmt) //nolint:errcheck // prepare stores nothing else
+func (t *transaction) statement(text string) sqlitekit.Statement {
+	prepared := t.store.forWork[text].(*sql.Stmt) //nolint:errcheck // prepare stores nothing else
 	return t.tx.StmtContext(context.Background(), prepared)
 }
 

@@ -19,7 +19,7 @@ type Tx struct {
 
 	store *Store
 	tx    *sql.Tx
-	in    *statements
+	in    statements
 	open  []*savepoint // each one is in the one before
 }
 
@@ -35,7 +35,7 @@ var _ driver.Transactor = (*Tx)(nil)
 // with an operation; otherwise operations may fail with SQLITE_BUSY.
 func (s *Store) WithTx(tx *sql.Tx) *Tx {
 	w := &Tx{store: s, tx: tx, in: inTx(tx)}
-	query := func(ctx context.Context, query func(context.Context, *statements) error) error {
+	query := func(ctx context.Context, query func(context.Context, statements) error) error {
 		return query(ctx, w.in)
 	}
 	w.operations = operations{read: query, write: query}
