@@ -104,6 +104,12 @@ func event(kind driver.EventKind, id idempotency.ID) driver.Event {
 	return driver.Event{Kind: kind, Intent: driver.Intent{ID: id}, By: "ann", Note: "why"}
 }
 
+// changed is the event after a change.
+func changed(e driver.Event, change func(*driver.Event)) driver.Event {
+	change(&e)
+	return e
+}
+
 // claim returns a claim without limits.
 func claim(name string) driver.Claim {
 	c := driver.Claim{Worker: name, Lease: time.Hour, Limit: 1000, Gateways: make(map[string]driver.Allowance)}

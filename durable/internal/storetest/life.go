@@ -77,29 +77,20 @@ func (k *kit) testTransitions() {
 		},
 		"redrive": func(r *driver.Record) driver.Event { return event(driver.EventRedrive, r.ID) },
 		"redrive later": func(r *driver.Record) driver.Event {
-			e := event(driver.EventRedrive, r.ID)
-			e.After = time.Hour
-			return e
+			return changed(event(driver.EventRedrive, r.ID), func(e *driver.Event) { e.After = time.Hour })
 		},
 		"redrive of another letter": func(r *driver.Record) driver.Event {
-			e := event(driver.EventRedrive, r.ID)
-			e.Generation = r.Generation + 7
-			return e
+			return changed(event(driver.EventRedrive, r.ID), func(e *driver.Event) { e.Generation = r.Generation + 7 })
 		},
 		"D27: interrupted before it was sent": func(r *driver.Record) driver.Event {
 			e := finish(r, driver.Outcome{Class: driver.ClassFailed, Err: unsentError{}}, driver.Decision{})
-			e.Interrupted = true
-			return e
+			return changed(e, func(e *driver.Event) { e.Interrupted = true })
 		},
 		"D2: finish by another worker": func(r *driver.Record) driver.Event {
-			e := success(r)
-			e.Worker += "'s successor"
-			return e
+			return changed(success(r), func(e *driver.Event) { e.Worker += "'s successor" })
 		},
 		"D2: finish of an earlier generation": func(r *driver.Record) driver.Event {
-			e := success(r)
-			e.Generation--
-			return e
+			return changed(success(r), func(e *driver.Event) { e.Generation-- })
 		},
 		"cancel": func(r *driver.Record) driver.Event { return event(driver.EventCancel, r.ID) },
 		"erase":  func(r *driver.Record) driver.Event { return event(driver.EventErase, r.ID) },
@@ -110,9 +101,7 @@ func (k *kit) testTransitions() {
 			return finish(r, outcome(class), driver.Decision{At: time.Now().Add(time.Minute)})
 		}
 		events["resolve as "+class.String()] = func(r *driver.Record) driver.Event {
-			e := event(driver.EventResolve, r.ID)
-			e.Outcome = outcome(class)
-			return e
+			return changed(event(driver.EventResolve, r.ID), func(e *driver.Event) { e.Outcome = outcome(class) })
 		}
 		for _, do := range []driver.Action{driver.Retry, driver.Query, driver.Bury} {
 			for _, newKey := range []bool{false, true} {
@@ -320,9 +309,7 @@ func (k *kit) testWalk() {
 			in.Payload = fmt.Append(nil, rand.Int())
 			k.apply(enqueue(in))
 		case 3:
-			e := event(driver.EventResolve, any1())
-			e.Outcome = outcome(driver.Class(rand.IntN(5)))
-			k.apply(e)
+			k.apply(changed(event(driver.EventResolve, any1()), func(e *driver.Event) { e.Outcome = outcome(driver.Class(rand.IntN(5))) }))
 		case 4: // a worker dies
 			k.beat(fmt.Sprint("worker ", rand.IntN(workers)), 0)
 			k.reap()
