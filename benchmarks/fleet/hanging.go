@@ -46,7 +46,6 @@ func hanging() []Scenario {
 // limit is the time after which calls must fail at once.
 func (h hangingServer) limit() time.Duration { return hangOpens + hangTimeouts*h.timeout }
 
-
 func (h hangingServer) scenario() Scenario {
 	s := Scenario{
 		Row: 50, Topologies: []Topology{Shared},
