@@ -163,7 +163,7 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 	l.engine().Each(now, func(q quota.Status) {
 		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
 		if ok {
-			scopes[i].Quotas = append(scopes[i].Quotas, quotaStatus(&q))
+			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus(q.Quota))
 		}
 	})
 	for i := range scopes {
@@ -171,24 +171,4 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 			return cmp.Or(strings.Compare(a.Bucket, b.Bucket), strings.Compare(a.Key, b.Key), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
 		})
 	}
-}
-
-func quotaStatus(q *quota.Status) QuotaStatus {
-	return QuotaStatus{
-		Bucket: bucketName(q), Key: q.Key, Limit: q.Limit, Remaining: q.Remaining, UsedByOthers: q.UsedByOthers, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
-	}
-}
-
-func bucketName(q *quota.Status) string {
-	switch {
-	case q.Fixed:
-		return "fixed"
-	case q.InFlight:
-		return "in_flight"
-	case q.Bucket == "":
-		return q.Dimension
-	case q.Dimension == "":
-		return q.Bucket
-	}
-	return q.Bucket + "/" + q.Dimension
 }

@@ -129,14 +129,17 @@ func (t *Slot) release(now time.Time) {
 	}
 }
 
-func (s *fixedLimit) status(name string, now time.Time) Status {
+func (s *fixedLimit) status(now time.Time) Quota {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fill(now)
-	status := Status{Scope: name, Fixed: s.rate > 0, InFlight: s.rate == 0}
-	status.Limit, status.Remaining = int64(s.burst), int64(min(max(s.tokens, 0), s.burst))
-	if lacking := s.burst - s.tokens; status.Fixed && lacking >= 1 {
-		status.Reset = now.Add(s.timeOf(lacking))
+	q := Quota{Bucket: "in_flight", Limit: int64(s.burst), Remaining: int64(min(max(s.tokens, 0), s.burst))}
+	if s.rate == 0 {
+		return q
 	}
-	return status
+	q.Bucket = "fixed"
+	if lacking := s.burst - s.tokens; lacking >= 1 {
+		q.Reset = now.Add(s.timeOf(lacking))
+	}
+	return q
 }

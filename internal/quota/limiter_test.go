@@ -210,7 +210,7 @@ func TestLimiter_thousandGoroutines(t *testing.T) {
 				header.Set("X-Ratelimit-Bucket", fmt.Sprint("bucket-", name))
 			}
 			p.Done(answerOf(status, header, time.Now()), time.Now())
-			_, _ = s.Exhausted(r, time.Now())
+			_ = s.Exhausted(r, time.Now())
 			_ = s.BlockedUntil(r, time.Now())
 			if rand.N(50) == 0 {
 				l.Each(time.Now(), func(Status) {})

@@ -5,16 +5,17 @@ import "time"
 // Status is the state of one quota of a scope: one dimension of a server's bucket, the fixed
 // limit, the limit of requests in flight, or a block without a quota.
 type Status struct {
-	Scope, Key string
-	// Bucket and Dimension are the server's names. Fixed is true for the fixed limit.
-	Bucket, Dimension string
-	Fixed             bool
-	InFlight          bool // the limit of requests in flight: Remaining is the free slots
+	Scope string
+	Quota
+}
 
-	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
-	UsedByOthers     int64     // what other processes have certainly used of this window
-	Reset            time.Time // when Remaining is Limit again; zero: it is already, or unknown
-	BlockedUntil     time.Time // end of the block; zero: none
+// Quota has the fields of QuotaStatus of the root, in the same order.
+type Quota struct {
+	Bucket, Key      string // Bucket has the server's names, or is fixed or in_flight
+	Limit, Remaining int64  // Limit 0: unknown; requests in flight are subtracted
+	Reset            time.Time
+	BlockedUntil     time.Time
+	UsedByOthers     int64
 }
 
 // Each calls f for each known quota of any scope, in no order. It holds the lock of one bucket at
@@ -22,8 +23,8 @@ type Status struct {
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
 	each := func(b *bucket) bool {
-		for _, s := range b.status(Status{Scope: b.account.scope, Key: b.account.key, Bucket: b.name}, now) {
-			f(s)
+		for _, q := range b.status(now) {
+			f(Status{b.account.scope, q})
 		}
 		return true
 	}
@@ -32,54 +33,64 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 	for name, s := range l.sets.All {
 		for _, of := range []*fixedLimit{s.slots, s.fixed} {
 			if of != nil {
-				f(of.status(name, now))
+				f(Status{name, of.status(now)})
 			}
 		}
 		if s.shared != nil {
 			if remaining, ok := s.shared.Remaining(); ok {
-				f(Status{Scope: name, Fixed: true, Limit: int64(l.Burst), Remaining: remaining})
+				f(Status{name, Quota{Bucket: "fixed", Limit: int64(l.Burst), Remaining: remaining}})
 			}
 		}
 	}
 }
 
-// Exhausted returns the status of the server's quota for which a request must wait longest, or
-// false.
-func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
+// Exhausted returns the status of the server's quota for which a request must wait longest, or nil.
+func (s *Set) Exhausted(r Request, now time.Time) (longest *Quota) {
 	if !s.Active() || !s.limiter.Follow {
-		return longest, false
+		return nil
 	}
 	now = s.limiter.steady(now)
-	for _, q := range s.bucketOf(&r).status(Status{}, now) {
+	for _, q := range s.bucketOf(&r).status(now) {
 		exhausted := q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now)
-		if (exhausted || q.BlockedUntil.After(now)) && (!ok || later(q.Reset, q.BlockedUntil).After(later(longest.Reset, longest.BlockedUntil))) {
-			longest, ok = q, true
+		if !exhausted && !q.BlockedUntil.After(now) {
+			continue
+		}
+		if longest == nil || later(q.Reset, q.BlockedUntil).After(later(longest.Reset, longest.BlockedUntil)) {
+			longest = &q
 		}
 	}
-	return longest, ok
+	return longest
 }
 
 // status returns the status of each dimension, or of the block. It changes nothing.
-func (b *bucket) status(s Status, now time.Time) (all []Status) {
+func (b *bucket) status(now time.Time) (all []Quota) {
 	if !b.account.known.Load() {
 		return nil
 	}
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	s.BlockedUntil = b.blockedUntil(now, true)
+	q := Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now, true)}
 	for _, d := range b.dims { // copies
 		if d.roll(now, b.inflight); d.standing != followed {
 			continue
 		}
-		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.inflight), 0), time.Time{}
+		q.Bucket, q.Limit, q.Remaining, q.Reset = joined(b.name, d.name), d.limit, max(d.left(now, b.inflight), 0), time.Time{}
 		if d.end.until().After(now) {
-			s.Reset = d.end.until()
+			q.Reset = d.end.until()
 		}
-		s.UsedByOthers = d.usedByOthers()
-		all = append(all, s)
+		q.UsedByOthers = d.usedByOthers()
+		all = append(all, q)
 	}
-	if len(all) == 0 && !s.BlockedUntil.IsZero() {
-		all = append(all, s)
+	if len(all) == 0 && !q.BlockedUntil.IsZero() {
+		all = append(all, q)
 	}
 	return all
+}
+
+// joined returns the name of a dimension of a bucket. Each may be "".
+func joined(bucket, dimension string) string {
+	if bucket == "" || dimension == "" {
+		return bucket + dimension
+	}
+	return bucket + "/" + dimension
 }

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"net/http"
 	"strconv"
 	"testing"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func each(l *Limiter) (all []Status) {
@@ -26,7 +27,7 @@ func TestEach(t *testing.T) {
 		e.header = http.Header{"X-Ratelimit-Limit": {"10"}, "X-Ratelimit-Remaining": {"7"}, "X-Ratelimit-Reset": {"30"}}
 		begun := time.Now()
 		e.done()
-		want := Status{Scope: "api.example.com", Limit: 10, Remaining: 7, Reset: begun.Add(30 * time.Second)}
+		want := Status{"api.example.com", Quota{Limit: 10, Remaining: 7, Reset: begun.Add(30 * time.Second)}}
 		require.Equal(t, []Status{want}, each(l))
 		require.Nil(t, e.enter())
 		want.Remaining = 6
@@ -62,14 +63,11 @@ func TestEach(t *testing.T) {
 			}
 			require.Equal(t, row.want, each(l)[0].UsedByOthers)
 			if row.remaining[len(row.remaining)-1] == 0 {
-				q, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
-				require.True(t, ok)
-				require.Equal(t, row.want, q.UsedByOthers)
+				require.Equal(t, row.want, l.Set(e.scope).Exhausted(e.Request, time.Now()).UsedByOthers)
 			}
 			time.Sleep(time.Minute)
 			require.Zero(t, each(l)[0].UsedByOthers, "in the next window")
-			_, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
-			require.False(t, ok)
+			require.Nil(t, l.Set(e.scope).Exhausted(e.Request, time.Now()))
 		})
 	}
 	bubble.Run(t, "named buckets, and a block", func(t *testing.T) {
@@ -89,9 +87,9 @@ func TestEach(t *testing.T) {
 		for range 3 {
 			require.Nil(t, e.enter())
 		}
-		require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(l))
+		require.Equal(t, []Status{{"api.example.com", Quota{Bucket: "fixed", Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}}, each(l))
 		time.Sleep(time.Minute)
-		require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 4}}, each(l))
+		require.Equal(t, []Status{{"api.example.com", Quota{Bucket: "fixed", Limit: 4, Remaining: 4}}}, each(l))
 	})
 }
 
