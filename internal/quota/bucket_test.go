@@ -76,9 +76,6 @@ func TestQuota(t *testing.T) {
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: s, latency: 1500 * ms, dialect: "github", skew: 700 * ms, jitter: true}, least: 0.5, most: 30},
 	} {
 		bubble.Run(t, row.String(), func(t *testing.T) {
-			if testing.Short() {
-				row.direct = true
-			}
 			got := row.run(t)
 			if row.least == 0 {
 				row.least = 0.98

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
-	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -416,7 +415,6 @@ type quotaRun struct {
 	skew    time.Duration
 	offset  time.Duration // of the start from a full second
 	open    bool          // requests arrive at twice the speed, with deadlines; else loops
-	direct  bool          // without net/http
 	jitter  bool          // latencies differ, so that responses arrive in another order
 }
 
@@ -445,20 +443,7 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 	s := &quotaServer{
 		kind: r.kind, limit: r.limit, window: r.window, dialect: r.dialect, skew: r.skew, work: r.work,
 	}
-	up, down := r.latency/2, r.latency-r.latency/2
-	var base http.RoundTripper = direct{s, up, down, r.jitter}
-	url := "http://mem.test"
-	if !r.direct && !r.jitter {
-		server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			time.Sleep(up)
-			s.ServeHTTP(w, req)
-			time.Sleep(down)
-		}))
-		transport := server.Transport()
-		transport.MaxIdleConnsPerHost = 10000
-		base, url = transport, server.URL
-	}
-	c := client(base, with(Config{MaxWait: time.Hour}))
+	c := client(direct{s, r.latency / 2, r.latency - r.latency/2, r.jitter}, with(Config{MaxWait: time.Hour}))
 
 	trip := r.latency + r.work
 	ctx, stop := context.WithCancel(t.Context())
@@ -467,7 +452,7 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 	var result quotaResult
 	one := func(ctx context.Context) (refused bool) {
 		begun := time.Now()
-		_, err := get(ctx, c, url)
+		_, err := get(ctx, c, "http://mem.test")
 		if err == nil || ctx.Err() == context.Canceled {
 			return false
 		}
