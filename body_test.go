@@ -17,6 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // §4.5, §4.13: over HTTP/2, Close of a response body blocks while a Read of the request body
@@ -251,13 +252,11 @@ func (b *inParts) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, io.EOF
 	}
-	select {
-	case <-time.After(50 * time.Millisecond):
-		b.left--
-		return copy(p, "x"), nil
-	case <-b.ctx.Done():
-		return 0, b.ctx.Err()
+	if err := sleep.Context(b.ctx, 50*time.Millisecond); err != nil {
+		return 0, err
 	}
+	b.left--
+	return copy(p, "x"), nil
 }
 
 func (b *inParts) Close() error { return nil }

@@ -22,6 +22,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // TestClassifyBody: the error's code decides (V1, V4).
@@ -532,12 +533,8 @@ func (p *provider) RoundTrip(req *http.Request) (*http.Response, error) {
 	if loses {
 		wait = min(wait, p.loses)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
+	if err := sleep.Context(req.Context(), wait); err != nil {
+		return nil, err
 	}
 	switch {
 	case loses && p.lost != 0:

@@ -21,6 +21,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // copyOf is the outcome of one copy of a request.
@@ -61,12 +62,8 @@ func (b *hedgeBase) step(c copyOf) step {
 		b.flying.Add(1)
 		defer b.flying.Add(-1)
 		n := 1 + slices.IndexFunc(b.calls(), func(s sent) bool { return s.Request == req })
-		select {
-		case <-time.After(c.after):
-		case <-req.Context().Done():
-			if !c.panics {
-				return nil, req.Context().Err()
-			}
+		if err := sleep.Context(req.Context(), c.after); err != nil && !c.panics {
+			return nil, err
 		}
 		switch {
 		case c.panics:

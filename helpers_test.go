@@ -22,6 +22,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // This file has helpers of the black-box tests: a scripted Base, counted bodies, and a check that a
@@ -168,12 +169,10 @@ func hanging(r *http.Request) (*http.Response, error) {
 // after delays a step, unless the context ends before.
 func after(d time.Duration, next step) step {
 	return func(r *http.Request) (*http.Response, error) {
-		select {
-		case <-time.After(d):
-			return next(r)
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
+		if err := sleep.Context(r.Context(), d); err != nil {
+			return nil, err
 		}
+		return next(r)
 	}
 }
 

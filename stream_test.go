@@ -25,6 +25,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 type (
@@ -49,9 +50,7 @@ func streaming(steps ...any) http.HandlerFunc {
 				w.WriteHeader(step)
 			case wait:
 				_ = http.NewResponseController(w).Flush()
-				select {
-				case <-time.After(time.Duration(step)):
-				case <-r.Context().Done():
+				if sleep.Context(r.Context(), time.Duration(step)) != nil {
 					return
 				}
 			case string:

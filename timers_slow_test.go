@@ -19,6 +19,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // §4.25, L5: with the default AttemptTimeout: which requests get a copy at what time, which copy
@@ -302,12 +303,10 @@ func (w *slowWire) Write(p []byte) (int, error) {
 		pause += w.stall
 	}
 	w.sent += len(p)
-	select {
-	case <-time.After(pause):
-		return len(p), nil
-	case <-w.ctx.Done():
-		return 0, w.ctx.Err()
+	if err := sleep.Context(w.ctx, pause); err != nil {
+		return 0, err
 	}
+	return len(p), nil
 }
 
 // §4.16, §4.25: concurrent attempts leave most of the tokens to the retries of other calls.

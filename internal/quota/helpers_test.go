@@ -19,6 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -390,12 +391,7 @@ func (d direct) travel(ctx context.Context, way time.Duration) error {
 	if d.jitter {
 		way = way/2 + rand.N(way+1)
 	}
-	select {
-	case <-time.After(way):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return sleep.Context(ctx, way)
 }
 
 // in2026 advances a bubble's clock from the year 2000, in which epoch times look like durations,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -61,10 +62,8 @@ func (p *process) trip(ctx context.Context, key string) error {
 	p.mu.Unlock()
 	p.trips.Add(1)
 	if delay := time.Duration(p.delay.Load()); delay > 0 {
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := sleep.Context(ctx, delay); err != nil {
+			return err
 		}
 	}
 	if p.panic.Load() {
@@ -147,12 +146,7 @@ func (f *fleet) run(m *member, workers int, pause time.Duration) {
 						m.refused.Add(1)
 					}
 				}
-				timer := time.NewTimer(pause)
-				select {
-				case <-timer.C:
-				case <-ctx.Done():
-				}
-				timer.Stop()
+				_ = sleep.Context(ctx, pause)
 			}
 		})
 	}
