@@ -93,27 +93,6 @@ func mustGet(t *testing.T, url string) *http.Request {
 	return req
 }
 
-func TestShutdown(t *testing.T) {
-	for _, p := range protocols {
-		bubble.Run(t, p.name, func(t *testing.T) {
-			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				time.Sleep(time.Minute)
-				hello(w, r)
-			}), p.opts...)
-			c := &http.Client{Transport: s.Transport()}
-			done := make(chan error)
-			go func() {
-				time.Sleep(time.Second)
-				done <- s.Config.Shutdown(t.Context())
-			}()
-			_, body := get(t, c, s.URL)
-			require.Equal(t, "hello", body)
-			require.NoError(t, <-done)
-			require.ErrorIs(t, errOf(c.Get(s.URL)), syscall.ECONNREFUSED)
-		})
-	}
-}
-
 // Close ends the bubble, regardless of what handlers do.
 func TestClose_waitsForBusyHandlers(t *testing.T) {
 	for _, row := range []struct {
