@@ -36,7 +36,6 @@ func TestClassifyForwarded(t *testing.T) {
 // I4: how a response with Retry-After ends the execution.
 func TestHandler_classifiesResponses(t *testing.T) {
 	forwarded := func(h *idempotency.Handler) { h.ClassifyResponse = idempotency.ClassifyForwarded }
-	own := func(*idempotency.Handler) {}
 	says := func(status idempotency.Status) func(*idempotency.Handler) {
 		return func(h *idempotency.Handler) {
 			h.ClassifyResponse = func(int, http.Header) idempotency.Status { return status }
@@ -50,11 +49,11 @@ func TestHandler_classifiesResponses(t *testing.T) {
 		takeover driver.Takeover
 		want     idempotency.Status
 	}{
-		{"409: final", 409, "", own, 0, idempotency.FailedFinal},
-		{"409 with Retry-After: the key is free", 409, "1", own, 0, idempotency.FailedRetryable},
-		{"423 with Retry-After: the key is free", 423, "1", own, 0, idempotency.FailedRetryable},
-		{"404 with Retry-After: final", 404, "1", own, 0, idempotency.FailedFinal},
-		{"503: the key is free", 503, "", own, 0, idempotency.FailedRetryable},
+		{"409: final", 409, "", nil, 0, idempotency.FailedFinal},
+		{"409 with Retry-After: the key is free", 409, "1", nil, 0, idempotency.FailedRetryable},
+		{"423 with Retry-After: the key is free", 423, "1", nil, 0, idempotency.FailedRetryable},
+		{"404 with Retry-After: final", 404, "1", nil, 0, idempotency.FailedFinal},
+		{"503: the key is free", 503, "", nil, 0, idempotency.FailedRetryable},
 		{"forwarded 409: unknown", 409, "", forwarded, 0, idempotency.Unknown},
 		{"forwarded 503: unknown", 503, "", forwarded, 0, idempotency.Unknown},
 		{"forwarded 503 with Retry-After: the key is free", 503, "1", forwarded, 0, idempotency.FailedRetryable},
@@ -91,7 +90,7 @@ func TestHandler_twoInARow(t *testing.T) {
 		direct  bool          // another client sends the first request to the inner Handler
 		first   int
 	}{
-		{"in progress for another client, default", func(*idempotency.Handler) {}, 0, true, http.StatusConflict},
+		{"in progress for another client, default", nil, 0, true, http.StatusConflict},
 		{"in progress for another client, forwarded", passing, 0, true, http.StatusConflict},
 		{"in progress after the outer Timeout, forwarded", passing, time.Second, false, http.StatusBadGateway},
 	} {

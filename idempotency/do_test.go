@@ -190,10 +190,7 @@ func TestDo_inProgress(t *testing.T) {
 				first <- err
 			}()
 			synctest.Wait()
-			ctx, cancel := t.Context(), func() {}
-			if row.ctx > 0 {
-				ctx, cancel = context.WithTimeout(ctx, row.ctx)
-			}
+			ctx, cancel := within(t.Context(), row.ctx)
 			began := time.Now()
 			result, err := x.Do(ctx, doID, "", nothing)
 			cancel()

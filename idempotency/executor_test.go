@@ -78,14 +78,15 @@ func TestHandler_checksTheStoreOnce(t *testing.T) {
 func TestExecutor_doesNotCheckInCallerTx(t *testing.T) {
 	store := &checkedLedger{ledgerStore: newLedger()}
 	store.within = true
-	for range 2 {
+	do := func() {
 		x := &idempotency.Executor{Store: store}
 		require.NoError(t, errOf(x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })))
 	}
+	do()
+	do()
 	assert.Zero(t, store.checks)
 	store.within = false
-	x := &idempotency.Executor{Store: store}
-	require.NoError(t, errOf(x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })))
+	do()
 	assert.Equal(t, 1, store.checks)
 }
 
@@ -101,29 +102,16 @@ func (s *checkedLedger) Check(context.Context) error {
 
 // TestStoreThatCannotWrite: duplicates get the stored result, and new keys a 503.
 func TestStoreThatCannotWrite(t *testing.T) {
-	errReadOnly := errors.New("test: read-only")
-	for _, mode := range []struct {
-		name  string
-		store func() (idempotency.Store, func())
-		set   func(*idempotency.Handler)
-	}{
-		{"leased", func() (idempotency.Store, func()) {
-			store := faulty(new(idempotency.Memory))
-			return store, func() { store.rules = []rule{{onReserve, 1, always, fault{before: errReadOnly}}} }
-		}, func(*idempotency.Handler) {}},
-		{"transactional", func() (idempotency.Store, func()) {
+	readOnly := fault{before: errors.New("test: read-only")}
+	for name, change := range modes() {
+		bubble.Run(t, name, func(t *testing.T) {
 			store := faultyTx(newLedger())
-			return store, func() { store.rules = []rule{{onBegin, 1, always, fault{before: errReadOnly}}} }
-		}, transactional},
-	} {
-		bubble.Run(t, mode.name, func(t *testing.T) {
-			store, breakIt := mode.store()
 			code := http.StatusCreated
-			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }, mode.set)
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }, change)
 			first := r.post(t)
 			code = http.StatusNotFound
 			failed := serve(r, keyed(t, "failed"))
-			breakIt()
+			store.obey(rule{onReserve, 1, always, readOnly}, rule{onBegin, 1, always, readOnly})
 			requireReplay(t, first, r.post(t))
 			requireReplay(t, failed, serve(r, keyed(t, "failed")))
 			assert.Equal(t, idempotency.Replayed, r.last(t).Disposition)
@@ -131,7 +119,7 @@ func TestStoreThatCannotWrite(t *testing.T) {
 			w := serve(r, keyed(t, "new"))
 			requireProblem(t, w, http.StatusServiceUnavailable, "store")
 			assert.Equal(t, "1", w.Header().Get("Retry-After"))
-			require.ErrorIs(t, r.last(t).Err, errReadOnly)
+			require.ErrorIs(t, r.last(t).Err, readOnly.before)
 			assert.EqualValues(t, 2, r.executions.Load())
 		})
 	}
@@ -284,23 +272,17 @@ func TestDoJSON_repeatsWorkAfterAConflict(t *testing.T) {
 // TestClaim_seesTheCallersDeadline: a store that waits for a part of the time until the
 // deadline must not see a deadline of the executor.
 func TestClaim_seesTheCallersDeadline(t *testing.T) {
-	for _, mode := range []struct {
-		name string
-		set  func(*idempotency.Handler)
-	}{{"leased", func(*idempotency.Handler) {}}, {"transactional", transactional}} {
+	for name, change := range modes() {
 		for _, deadline := range []time.Duration{0, 300 * time.Millisecond, time.Minute} {
-			bubble.Run(t, fmt.Sprint(mode.name, ", ", deadline), func(t *testing.T) {
+			bubble.Run(t, fmt.Sprint(name, ", ", deadline), func(t *testing.T) {
 				var seen []time.Duration
 				store := &deadlineStore{ledgerStore: newLedger(), see: func(ctx context.Context) {
 					if at, ok := ctx.Deadline(); ok {
 						seen = append(seen, time.Until(at))
 					}
 				}}
-				r := newRig(store, answer(http.StatusCreated, "made"), mode.set)
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if deadline > 0 {
-					ctx, cancel = context.WithTimeout(ctx, deadline)
-				}
+				r := newRig(store, answer(http.StatusCreated, "made"), change)
+				ctx, cancel := within(t.Context(), deadline)
 				defer cancel()
 				require.Equal(t, http.StatusCreated, serve(r, request(t).WithContext(ctx)).Code)
 				if deadline == 0 {

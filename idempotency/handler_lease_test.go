@@ -146,7 +146,7 @@ func TestTakeoverAfterACrash(t *testing.T) {
 		unknown bool
 		resumed bool
 	}{
-		{name: "non-transactional, by default", change: func(*idempotency.Handler) {}, unknown: true},
+		{name: "non-transactional, by default", unknown: true},
 		{name: "non-transactional, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
 		{name: "non-transactional, again", change: takeover(idempotency.Reexecute)},
 		{name: "non-transactional, resume", change: takeover(idempotency.Resume), resumed: true},
@@ -274,8 +274,8 @@ func TestLimitAndDeadline(t *testing.T) {
 		want            time.Duration
 		cause           error
 	}{
-		{"limit first", func(*idempotency.Handler) {}, time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
-		{"deadline first", func(*idempotency.Handler) {}, time.Minute, time.Second, time.Minute, idempotency.ErrTimeLimit},
+		{"limit first", nil, time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
+		{"deadline first", nil, time.Minute, time.Second, time.Minute, idempotency.ErrTimeLimit},
 		{"limit first, transactional", transactional, time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
 		{"deadline first, transactional", transactional, time.Minute, time.Second, time.Second, context.DeadlineExceeded},
 	} {
@@ -566,17 +566,10 @@ func TestTheBankIsChargedOnce(t *testing.T) {
 				if row.code != 0 {
 					w.WriteHeader(row.code)
 				}
-			}, func(h *idempotency.Handler) {
-				if row.change != nil {
-					row.change(h)
-				}
-			})
+			}, row.change)
 			var w *httptest.ResponseRecorder
 			for range 100 {
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if row.timeout > 0 {
-					ctx, cancel = context.WithTimeout(ctx, row.timeout)
-				}
+				ctx, cancel := within(t.Context(), row.timeout)
 				w = serve(r, request(t).WithContext(ctx))
 				cancel()
 				if w.Code < 500 && w.Header().Get("Retry-After") == "" {

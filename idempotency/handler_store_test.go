@@ -221,8 +221,8 @@ func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 		{"a short lease", 30 * time.Millisecond, time.Millisecond, 20 * time.Millisecond, []rule{{onReserve, 1, always, hangs}}},
 		{"the second hangs", 0, 3 * time.Second, time.Second, []rule{{onReserve, 1, 0, fault{delay: 2 * time.Second, after: errLost}}, {onReserve, 2, 0, hangs}}},
 	} {
-		for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
-			bubble.Run(t, row.name, func(t *testing.T) {
+		for name, change := range modes() {
+			bubble.Run(t, row.name+", "+name, func(t *testing.T) {
 				var rules []rule
 				for _, r := range row.rules {
 					rules = append(rules, r, rule{onBegin, r.from, r.to, r.fault})
@@ -250,7 +250,7 @@ func TestHandler_doesNotBeginWorkAfterItsDeadline(t *testing.T) {
 		change func(*idempotency.Handler)
 		record idempotency.Status
 	}{
-		{"non-transactional", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
+		{"non-transactional", nil, idempotency.FailedRetryable},
 		{"transactional", transactional, 0},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestReserveHangs(t *testing.T) {
 		most   time.Duration
 		calls  map[string]int
 	}{
-		{"non-transactional", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
+		{"non-transactional", nil, 10 * time.Second, map[string]int{onReserve: 2}},
 		{"transactional", transactional, 30 * time.Second, map[string]int{onBegin: 1}},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 		{"its time is over", hangs, expiring, idempotency.StoreFailed},
 		{"leaves, and the store fails", breaks, leaving(nil), idempotency.StoreFailed},
 	} {
-		for name, change := range map[string]func(*idempotency.Handler){"non-transactional": func(*idempotency.Handler) {}, "transactional": transactional} {
+		for name, change := range modes() {
 			bubble.Run(t, row.name+", "+name, func(t *testing.T) {
 				store := faultyTx(newLedger(), rule{onReserve, 1, always, row.fault}, rule{onBegin, 1, always, row.fault})
 				r := newRig(store, answer(http.StatusCreated, ""), change)

@@ -379,7 +379,7 @@ func TestHandler_nothingWrittenIsNoSuccess(t *testing.T) {
 			change func(*idempotency.Handler)
 			record idempotency.Status // 0: none
 		}{
-			{"non-transactional", func(*idempotency.Handler) {}, idempotency.Unknown},
+			{"non-transactional", nil, idempotency.Unknown},
 			{"non-transactional, unknown", takeover(idempotency.MarkUnknown), idempotency.Unknown},
 			{"non-transactional, again", takeover(idempotency.Reexecute), idempotency.FailedRetryable},
 			{"non-transactional, resume", takeover(idempotency.Resume), idempotency.FailedRetryable},
@@ -451,10 +451,10 @@ func TestHandler_nothingWrittenAndTheStoreFails(t *testing.T) {
 		d        idempotency.Disposition
 		unknowns int
 	}{
-		{"non-transactional", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
+		{"non-transactional", rule{onComplete, 1, always, down}, nil, 500, "no-response", idempotency.StoreFailed, 1},
 		{"non-transactional, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
 		{"transactional", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
-		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "lease-lost", idempotency.LeaseLost, 0},
+		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, nil, 503, "lease-lost", idempotency.LeaseLost, 0},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			r := newRig(faultyTx(newLedger(), row.rule), func(w http.ResponseWriter, _ *http.Request) {
@@ -507,10 +507,7 @@ func TestHandler_maxSpool(t *testing.T) {
 				for left := row.size; left > 0 && failure == nil; left -= min(left, 999) {
 					_, failure = io.WriteString(w, strings.Repeat("x", min(left, 999)))
 				}
-			})
-			if row.change != nil {
-				row.change(r.Handler)
-			}
+			}, row.change)
 			r.MaxResponse, r.MaxSpool = 1000, row.limit
 			w, panicked := servePanicking(r, request(t))
 			assert.Equal(t, row.status, mustLoad(t, store, theID).Status)
@@ -574,10 +571,6 @@ func TestHandler_panics(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			store := newLedger()
-			change := row.change
-			if change == nil {
-				change = func(*idempotency.Handler) {}
-			}
 			var after func() error
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				after = func() error { return txOf[*ledgerTx](req.Context()) }
@@ -589,7 +582,7 @@ func TestHandler_panics(t *testing.T) {
 				}
 				io.WriteString(w, "half a resp")
 				row.work()
-			}, change)
+			}, row.change)
 			w, panicked := servePanicking(r, request(t))
 			assert.IsType(t, row.want, panicked)
 			if err, ok := row.want.(error); ok && !errors.As(err, new(*runtime.PanicNilError)) {

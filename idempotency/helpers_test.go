@@ -499,9 +499,24 @@ func newRig(store idempotency.Store, next http.HandlerFunc, change ...func(*idem
 	}))
 	r.Trace = r.trace()
 	for _, f := range change {
-		f(r.Handler)
+		if f != nil {
+			f(r.Handler)
+		}
 	}
 	return r
+}
+
+// within ends a context after a time; 0: it does not end.
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// changes of a rig, by the mode of its work.
+func modes() map[string]func(*idempotency.Handler) {
+	return map[string]func(*idempotency.Handler){"non-transactional": nil, "transactional": transactional}
 }
 
 // transactional and the functions below are changes of a rig.
