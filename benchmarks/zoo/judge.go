@@ -2,6 +2,7 @@ package zoo
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Criterion is a rule that each draw, or nearly each draw, keeps.
@@ -136,54 +138,39 @@ func (d Draw) applies(c Criterion) bool {
 
 // tellsAll reports whether each response tells limit, remaining and reset of each limit, and truly.
 func (d Draw) tellsAll() bool {
-	switch d.Says {
-	case SaysAll, SaysCached, SaysShared:
-	default:
-		return false
-	}
-	return d.dialectTells()
+	return slices.Contains([]Says{SaysAll, SaysCached, SaysShared}, d.Says) && d.dialectTells()
 }
 
 // dialectTells reports whether the headers, where they are sent, tell everything.
 func (d Draw) dialectTells() bool {
 	l := d.dialect()
-	if l.Blind || len(d.Limits) > 1 && !l.Many {
-		return false
-	}
-	for _, limit := range d.Limits {
-		if limit.Secret || limit.Kind == limiter.Concurrency || limit.Split == limiter.ByModel {
-			return false
-		}
-	}
-	return true
+	return !l.Blind && (len(d.Limits) <= 1 || l.Many) && !d.hasUntold() &&
+		!slices.ContainsFunc(d.Limits, func(l limiter.Limit) bool { return l.Secret })
+}
+
+// hasUntold reports whether a limit is of a kind that no response can tell a client.
+func (d Draw) hasUntold() bool {
+	return slices.ContainsFunc(d.Limits, func(l limiter.Limit) bool {
+		return l.Kind == limiter.Concurrency || l.Split == limiter.ByModel
+	})
 }
 
 // exact reports whether the unit of resets is at most a tenth of each window.
 func (d Draw) exact() bool {
-	for _, l := range d.Limits {
-		if d.dialect().Unit > l.Refill()/10 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.Limits, func(l limiter.Limit) bool { return d.dialect().Unit > l.Refill()/10 })
 }
 
 // foreseeable reports whether a client can know that its next request is permitted.
 func (d Draw) foreseeable() bool {
-	for _, l := range d.Limits {
-		if l.Continuous() && (d.Load.Processes > 1 || d.Others > 0 || l.Unit == limiter.Tokens) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.Limits, func(l limiter.Limit) bool {
+		return l.Continuous() && (d.Load.Processes > 1 || d.Others > 0 || l.Unit == limiter.Tokens)
+	})
 }
 
 // rejectionsTell reports whether rejections tell how long the quota is exhausted.
 func (d Draw) rejectionsTell() bool {
-	for _, l := range d.Limits {
-		if l.Kind == limiter.Concurrency || l.Split == limiter.ByModel {
-			return false
-		}
+	if d.hasUntold() {
+		return false
 	}
 	switch d.Says {
 	case SaysAll, SaysCached, SaysShared, SaysRejections:
@@ -300,34 +287,23 @@ func (o client) Do(req *http.Request) (*http.Response, error) {
 	if most <= 0 {
 		return nil, http.ErrHandlerTimeout
 	}
-	end := time.NewTimer(most)
-	defer end.Stop()
+	waits, cancel := context.WithTimeout(req.Context(), most)
+	defer cancel()
 	key := o.queue(c)
 	head := o.head(key)
 	select {
 	case head <- struct{}{}:
-	case <-end.C:
-		return nil, http.ErrHandlerTimeout
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
+	case <-waits.Done():
+		return nil, waits.Err()
 	}
-	for {
-		wait := o.grant(c)
-		if wait <= 0 {
+	for wait := o.grant(c); wait > 0; wait = o.grant(c) {
+		if err := sleep.Context(waits, wait+time.Duration(key[0]+key[1])*apart); err != nil {
 			<-head
-			return o.base.RoundTrip(req)
-		}
-		retry := time.NewTimer(wait + time.Duration(key[0]+key[1])*apart)
-		select {
-		case <-retry.C:
-		case <-end.C:
-			<-head
-			return nil, http.ErrHandlerTimeout
-		case <-req.Context().Done():
-			<-head
-			return nil, req.Context().Err()
+			return nil, err
 		}
 	}
+	<-head
+	return o.base.RoundTrip(req)
 }
 
 // head is the place of the first call of a queue.
