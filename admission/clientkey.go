@@ -20,9 +20,5 @@ func clientKey(address string) string {
 	if ip.Is4() {
 		return ip.String()
 	}
-	prefix, err := ip.Prefix(64)
-	if err != nil {
-		return address
-	}
-	return prefix.String()
+	return netip.PrefixFrom(ip, 64).Masked().String()
 }

@@ -134,12 +134,10 @@ func (s *session) close() {
 
 // wait reports whether it came within d.
 func wait(over <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-over:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }
@@ -198,10 +196,8 @@ func (c *core) loop(ctx context.Context, s *session) {
 
 // idle waits for something to do.
 func (c *core) idle(ctx context.Context) {
-	timer := time.NewTimer(min(c.PollInterval/2+rand.N(c.PollInterval/2+1), max(c.wait(), fetchCooldown)))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(min(c.PollInterval/2+rand.N(c.PollInterval/2+1), max(c.wait(), fetchCooldown))):
 	case <-c.wake:
 	case <-ctx.Done():
 	}

@@ -188,13 +188,7 @@ func (s *client) openLoop(ctx context.Context, rate float64, warmup, measured ti
 }
 
 func (s *client) call(ctx context.Context, counts bool) {
-	class := 1
-	switch n := rand.IntN(10); {
-	case n < 1:
-		class = 0
-	case n >= 7:
-		class = 2
-	}
+	class := choose(rand.Float64())
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	begun := time.Now()
@@ -216,15 +210,30 @@ func (s *client) call(ctx context.Context, counts bool) {
 	}
 }
 
+// choose returns a class of the mix from a random number below 1.
+func choose(x float64) int {
+	switch {
+	case x < 0.1:
+		return 0
+	case x < 0.7:
+		return 1
+	}
+	return 2
+}
+
+func setPriority(req *http.Request, class int) {
+	if name := [...]string{"critical", "", "batch"}[class]; name != "" {
+		req.Header.Set("X-Request-Priority", name)
+	}
+}
+
 // ask returns the status of a request; 0: an error.
 func (s *client) ask(ctx context.Context, path string, class int) int {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, http.NoBody)
 	if err != nil {
 		return 0
 	}
-	if name := [...]string{"critical", "", "batch"}[class]; name != "" {
-		req.Header.Set("X-Request-Priority", name)
-	}
+	setPriority(req, class)
 	req.Header.Set("X-Request-Timeout-Ms", "500")
 	resp, err := s.http.Do(req)
 	if err != nil {

@@ -97,17 +97,6 @@ func (tr trial) run(t *testing.T, name string, seed int) (results []result) {
 // needKey is the context key of a request's work and dependency.
 type needKey struct{}
 
-// choose returns a class by the mix of BenchmarkOverload.
-func choose(x float64) int {
-	switch {
-	case x < 0.1:
-		return 0
-	case x < 0.7:
-		return 1
-	}
-	return 2
-}
-
 // send makes one request, and returns its status.
 func send(ctx context.Context, h http.Handler, deadline time.Duration, class int, need [2]time.Duration) int {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, needKey{}, need), deadline)
@@ -116,9 +105,7 @@ func send(ctx context.Context, h http.Handler, deadline time.Duration, class int
 	if err != nil {
 		return 0
 	}
-	if name := [...]string{"critical", "", "batch"}[class]; name != "" {
-		r.Header.Set("X-Request-Priority", name)
-	}
+	setPriority(r, class)
 	w := &recorder{header: http.Header{}}
 	h.ServeHTTP(w, r)
 	return w.status

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -68,12 +69,7 @@ const knownStatements = "github.com/resilienthttp/resilienthttp/idempotency/pgst
 
 func (c *connection) knows(statements []*pgkit.Statement) bool {
 	known, _ := c.PgConn().CustomData()[knownStatements].(map[string]bool)
-	for _, each := range statements {
-		if !known[each.Text] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(statements, func(s *pgkit.Statement) bool { return !known[s.Text] })
 }
 
 func (c *connection) mode() pgx.QueryExecMode { return c.Config().DefaultQueryExecMode }
