@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -643,7 +644,7 @@ func TestSweep(t *testing.T) {
 			done, dead := pay("comp1", "done"), pay("comp1", "dead")
 			enqueue(t, e, done, dead)
 			work(t, e, 0)
-			time.Sleep(max(row.after, 10*365*24*time.Hour*time.Duration(sign(row.after == 0))) - time.Hour)
+			time.Sleep(cmp.Or(row.after, 10*365*24*time.Hour) - time.Hour)
 			running(t, e)
 			time.Sleep(50 * time.Minute)
 			synctest.Wait()
@@ -703,13 +704,6 @@ func TestGatewayOfItsOwn(t *testing.T) {
 		assert.Equal(t, durable.ReasonUnresolved, find(t, e, in.ID).Reason, "its key protects for a minute")
 		assert.Equal(t, 1, sends)
 	})
-}
-
-func sign(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 // thrice is a Policy that allows three sends.

@@ -40,10 +40,6 @@ func pay(key string) durable.Intent {
 	}
 }
 
-func jobOf(id idempotency.ID) *river.Job[riverwork.Args] {
-	return &river.Job[riverwork.Args]{Args: riverwork.Args(id)}
-}
-
 // broken is a store that does not answer.
 type broken struct{ durable.Store }
 
@@ -184,7 +180,7 @@ func TestWork(t *testing.T) {
 				if row.change != nil {
 					row.change(worker)
 				}
-				job := jobOf(in.ID)
+				job := &river.Job[riverwork.Args]{Args: riverwork.Args(in.ID)}
 				if row.job != nil {
 					row.job(job)
 				}

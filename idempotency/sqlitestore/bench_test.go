@@ -40,18 +40,13 @@ func benchmarkOutcome() driver.Outcome {
 	}}
 }
 
-func benchmarkStore(b *testing.B) *sqlitestore.Store {
-	b.Helper()
-	return open(b, filepath.Join(b.TempDir(), "bench.db"))
-}
-
 // BenchmarkModes measures the modes interleaved, some operations at a time, and reports
 // the medians of durations and of ratios to raw in the same round.
 func BenchmarkModes(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {
 			var keys atomic.Int64
-			compare(b, clients, &keys, benchmarkModes(b, benchmarkStore(b)), "raw")
+			compare(b, clients, &keys, benchmarkModes(b, open(b, filepath.Join(b.TempDir(), "bench.db"))), "raw")
 		})
 	}
 }

@@ -73,11 +73,13 @@ func TestReserve_replayWritesNothing(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	other.SetMaxOpenConns(1)
 	version := pragma(t, other, "data_version") // changes with each commit of another connection
+	mismatch := claim
+	mismatch.Fingerprint = "v1:other"
 	for range 100 {
 		again, err := s.Reserve(t.Context(), claim)
 		require.NoError(t, err)
 		require.Equal(t, driver.Done, again.Decision)
-		again, err = s.Reserve(t.Context(), internalClaimOf(claim, "v1:other"))
+		again, err = s.Reserve(t.Context(), mismatch)
 		require.NoError(t, err)
 		require.Equal(t, driver.Mismatch, again.Decision)
 	}
@@ -98,11 +100,6 @@ func TestReserve_checkpoints(t *testing.T) {
 	info, err := os.Stat(s.kit.File.Path + "-wal")
 	require.NoError(t, err)
 	assert.Less(t, info.Size(), int64(20<<20), "the automatic checkpoint is at 16 MB")
-}
-
-func internalClaimOf(c driver.Claim, f driver.Fingerprint) driver.Claim {
-	c.Fingerprint = f
-	return c
 }
 
 // TestStatements_useIndexes: the statements use indexes.
@@ -273,7 +270,7 @@ func TestDiskFull_transactional(t *testing.T) {
 					assert.Error(t, following, "it would be committed without the record")
 					if end(tx, t.Context(), large) == nil {
 						require.Equal(t, "RollbackAndRecord", name)
-						require.NoError(t, s.deleteInternal(key))
+						require.NoError(t, errOf(s.kit.Work.Exec("DELETE FROM idempotency_records WHERE key = ?", key)))
 					}
 				}
 				allow(t, -1, s.kit.Work, s.kit.Write)
@@ -294,10 +291,6 @@ func TestDiskFull_transactional(t *testing.T) {
 			assert.Greater(t, failed, 3, "the disk was full at different statements")
 		})
 	}
-}
-
-func (s *Store) deleteInternal(key string) error {
-	return errOf(s.kit.Work.Exec("DELETE FROM idempotency_records WHERE key = ?", key))
 }
 
 // TestDiskFull_nonTransactional: a claim fails, an execution stays in progress, and

@@ -261,22 +261,16 @@ func benchmarkResult() driver.Result {
 	}
 }
 
-// manyKeys are made before the measurement, because a request brings its key.
-func manyKeys() []string {
-	all := make([]string, 100_000)
-	for i := range all {
-		all[i] = "key " + strconv.Itoa(i)
-	}
-	return all
-}
-
 // BenchmarkMemoryOperation is one operation, from its claim to its result, in a
 // store that grows to a hundred thousand records and begins anew.
 func BenchmarkMemoryOperation(b *testing.B) {
 	var store *driver.Memory
 	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
 	claim := memoryClaim("")
-	all := manyKeys()
+	all := make([]string, 100_000) // before the measurement, because a request brings its key
+	for i := range all {
+		all[i] = "key " + strconv.Itoa(i)
+	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%len(all) == 0 {
