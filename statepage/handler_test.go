@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -45,12 +46,17 @@ func answering(status int, header ...string) http.RoundTripper {
 	})
 }
 
+// failing returns a Base that fails.
+func failing(err error) http.RoundTripper {
+	return roundTripper(func(*http.Request) (*http.Response, error) { return nil, err })
+}
+
 // called returns a Transport that has called the hosts once, without retries. Its breaker opens at the
 // first failure.
 func called(tb testing.TB, base http.RoundTripper, hosts ...string) *resilienthttp.Transport {
 	tb.Helper()
 	tr := &resilienthttp.Transport{
-		Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour},
+		Base: base, Policy: once, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour},
 	}
 	for _, host := range hosts {
 		call(tb, tr, host)
@@ -161,9 +167,7 @@ func TestRefresh(t *testing.T) {
 // T7: HTML and JSON have no path, query, header or credential.
 func TestT7NoSecrets(t *testing.T) {
 	h := of(called(t, answering(429, "Retry-After", "3", "X-Token", "s3cr3t", "X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "0"), "api.test", "other.test"),
-		called(t, roundTripper(func(*http.Request) (*http.Response, error) {
-			return nil, fmt.Errorf("malformed HTTP response %q", "s3cr3t")
-		}), "api.test"))
+		called(t, failing(fmt.Errorf("malformed HTTP response %q", "s3cr3t")), "api.test"))
 	h.Sources = []Source{{"store", func(context.Context) (any, error) {
 		return nil, fmt.Errorf("state: %w", &url.Error{Op: "Get", URL: "http://user:s3cr3t@db.test/s3cr3t?s3cr3t", Err: io.ErrUnexpectedEOF})
 	}}}
@@ -326,9 +330,6 @@ func shown(html string) string {
 // T9: a scope at which all calls fail is never shown as healthy, for any state of its circuit and any
 // rate of calls. The worst scope comes first.
 func TestPage_whatFails(t *testing.T) {
-	failing := func(err error) http.RoundTripper {
-		return roundTripper(func(*http.Request) (*http.Response, error) { return nil, err })
-	}
 	for _, row := range []struct {
 		name  string
 		base  http.RoundTripper
@@ -350,7 +351,7 @@ func TestPage_whatFails(t *testing.T) {
 		{"successes: ok", answering(200), time.Second, 100, 0, healthOK, "", ""},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: row.base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			tr := &resilienthttp.Transport{Base: row.base, Policy: once}
 			for range row.calls {
 				call(t, tr, "api.test")
 				time.Sleep(row.every)
@@ -384,7 +385,7 @@ func TestPage_whatFails(t *testing.T) {
 	})
 	t.Run("the worst scope first", func(t *testing.T) {
 		n := map[string]int{}
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		tr := &resilienthttp.Transport{Policy: once, Breaker: &resilienthttp.Breaker{FailureRatio: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			n[r.URL.Host]++
 			every := map[string]int{"all.test": 1, "half.test": 2, "tenth.test": 10, "rare.test": 200, "none.test": 1000, "absent.test": 2}[r.URL.Host]
 			if status := map[bool]int{true: 404, false: 503}[r.URL.Host == "absent.test"]; n[r.URL.Host]%every == 0 {
@@ -543,7 +544,7 @@ func BenchmarkT7Page(b *testing.B) {
 func TestPage_outage(t *testing.T) {
 	const began, ended = 10 * time.Minute, 12 * time.Minute
 	for name, fails := range map[string]http.RoundTripper{
-		"connection refused": roundTripper(func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }),
+		"connection refused": failing(syscall.ECONNREFUSED),
 		"503":                answering(503),
 		"429":                answering(429, "Retry-After", "1"),
 		"403":                answering(403),
@@ -551,20 +552,7 @@ func TestPage_outage(t *testing.T) {
 		for _, every := range []time.Duration{100 * time.Millisecond, 4 * time.Second} {
 			bubble.Run(t, fmt.Sprintf("%s, one call in %v: never green", name, every), func(t *testing.T) {
 				start := time.Now()
-				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					if now := time.Since(start); now >= began && now < ended {
-						return fails.RoundTrip(r)
-					}
-					return answering(200).RoundTrip(r)
-				})}
-				ctx, stop := context.WithCancel(t.Context())
-				var calls sync.WaitGroup
-				calls.Go(func() {
-					for ; ctx.Err() == nil; time.Sleep(every) {
-						calls.Go(func() { call(t, tr, "api.test") })
-					}
-				})
-				h := of(tr)
+				h := of(staged(t, resilienthttp.Policy{}, every, during(began, ended, fails, answering(200))))
 				time.Sleep(began - time.Second)
 				require.Equal(t, "good", decoded(t, h, "").Headline.Class)
 				time.Sleep(time.Second + every)
@@ -584,8 +572,6 @@ func TestPage_outage(t *testing.T) {
 				}
 				time.Sleep(7 * time.Minute)
 				require.Equal(t, "good", decoded(t, h, "").Headline.Class, "five minutes without a failure")
-				stop()
-				calls.Wait()
 			})
 		}
 	}
@@ -604,7 +590,7 @@ func TestPage_partialFailure(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			n := 0
 			tr := &resilienthttp.Transport{
-				Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -1},
+				Policy: once, Breaker: &resilienthttp.Breaker{FailureRatio: -1},
 				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 					n++
 					if (n/10%row.succeeds == 0) == (row.succeeds > 0) {
@@ -637,13 +623,30 @@ func TestPage_quotaExhausted(t *testing.T) {
 	})
 }
 
-// staged is a Transport that calls api.test at a pace, from the start of a synctest bubble on. Base
-// gets the time since then.
-func staged(t *testing.T, every time.Duration, base func(at time.Duration, r *http.Request) (*http.Response, error)) *resilienthttp.Transport {
+// stage is a Base that gets the time since a start.
+type stage func(at time.Duration, r *http.Request) (*http.Response, error)
+
+// during is bad from the one time to the other, and otherwise good.
+func during(from, to time.Duration, bad, good http.RoundTripper) stage {
+	return func(at time.Duration, r *http.Request) (*http.Response, error) {
+		if at >= from && at < to {
+			return bad.RoundTrip(r)
+		}
+		return good.RoundTrip(r)
+	}
+}
+
+const forever = time.Duration(math.MaxInt64)
+
+// once is a Policy without retries.
+var once = resilienthttp.Policy{MaxAttempts: -1}
+
+// staged is a Transport that calls api.test at a pace, from the start of a synctest bubble on.
+func staged(t *testing.T, policy resilienthttp.Policy, every time.Duration, base stage) *resilienthttp.Transport {
 	t.Helper()
 	start := time.Now()
 	tr := &resilienthttp.Transport{
-		Policy: resilienthttp.Policy{MaxAttempts: -1},
+		Policy: policy,
 		Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base(time.Since(start), r) }),
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -661,53 +664,32 @@ func staged(t *testing.T, every time.Duration, base func(at time.Duration, r *ht
 // before it.
 func TestPage_incidents(t *testing.T) {
 	const onset = 5 * time.Minute
-	refused := roundTripper(func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED })
-	slow := func(r *http.Request, d time.Duration) (*http.Response, error) {
-		select {
-		case <-time.After(d):
-			return answering(200).RoundTrip(r)
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
+	fine := answering(200)
+	slow := func(d time.Duration) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-time.After(d):
+				return fine.RoundTrip(r)
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		})
 	}
 	for _, row := range []struct {
 		name  string
-		base  func(bad time.Duration, r *http.Request) (*http.Response, error) // bad: since the onset; negative before it
-		after time.Duration                                                    // the page is read so long after the onset
+		base  stage         // since the onset; negative before it
+		after time.Duration // the page is read so long after the onset
 		class string
 		text  string // a regular expression
 	}{
-		{"host down: all calls since the first", func(bad time.Duration, r *http.Request) (*http.Response, error) {
-			if bad >= 0 {
-				return refused(r)
-			}
-			return answering(200).RoundTrip(r)
-		}, 10 * time.Second, "bad", `^api\.test fails: all 8\d calls since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: connection_refused \(connection refused\)\. Calls wait for it: 1\d\. Nothing is sent until 00:05:1`},
-		{"400 only: red, though no retry follows", func(bad time.Duration, r *http.Request) (*http.Response, error) {
-			if bad >= 0 {
-				return answering(400).RoundTrip(r)
-			}
-			return answering(200).RoundTrip(r)
-		}, 5 * time.Second, "bad", `^api\.test fails: all 5[01] calls since 00:05:00\.0 \(5 s ago\) failed\. Last failure .*: status 400\.`},
-		{"timeouts: since the first call that failed began", func(bad time.Duration, r *http.Request) (*http.Response, error) {
-			if bad >= 0 {
-				time.Sleep(4 * time.Second)
-				return nil, context.DeadlineExceeded
-			}
-			return answering(200).RoundTrip(r)
-		}, 10 * time.Second, "bad", `since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: timeout`},
-		{"2.1 s instead of 40 ms: slow", func(bad time.Duration, r *http.Request) (*http.Response, error) {
-			if bad >= 0 {
-				return slow(r, 2100*time.Millisecond)
-			}
-			return slow(r, 40*time.Millisecond)
-		}, 40 * time.Second, "warn", `^api\.test is slow: half of the responses of the last minute took 2\.1 s or more, usually 4\d(\.\d)? ms\.$`},
-		{"no response for 20 s: slow, by what is in flight", func(bad time.Duration, r *http.Request) (*http.Response, error) {
-			if bad >= 0 {
-				return slow(r, 20*time.Second)
-			}
-			return slow(r, 40*time.Millisecond)
-		}, 15 * time.Second, "warn", `^api\.test is slow: 1[45]\d attempts wait for a response, on average for 7\.\d* s so far, usually 40 ms\.$`},
+		{"host down: all calls since the first", during(0, forever, failing(syscall.ECONNREFUSED), fine), 10 * time.Second, "bad", `^api\.test fails: all 8\d calls since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: connection_refused \(connection refused\)\. Calls wait for it: 1\d\. Nothing is sent until 00:05:1`},
+		{"400 only: red, though no retry follows", during(0, forever, answering(400), fine), 5 * time.Second, "bad", `^api\.test fails: all 5[01] calls since 00:05:00\.0 \(5 s ago\) failed\. Last failure .*: status 400\.`},
+		{"timeouts: since the first call that failed began", during(0, forever, roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(4 * time.Second)
+			return nil, context.DeadlineExceeded
+		}), fine), 10 * time.Second, "bad", `since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: timeout`},
+		{"2.1 s instead of 40 ms: slow", during(0, forever, slow(2100*time.Millisecond), slow(40*time.Millisecond)), 40 * time.Second, "warn", `^api\.test is slow: half of the responses of the last minute took 2\.1 s or more, usually 4\d(\.\d)? ms\.$`},
+		{"no response for 20 s: slow, by what is in flight", during(0, forever, slow(20*time.Second), slow(40*time.Millisecond)), 15 * time.Second, "warn", `^api\.test is slow: 1[45]\d attempts wait for a response, on average for 7\.\d* s so far, usually 40 ms\.$`},
 		{"the circuit opens and closes: it flaps", func(bad time.Duration, r *http.Request) (*http.Response, error) {
 			if bad >= 0 && bad%(8*time.Second) < 5*time.Second {
 				return answering(503).RoundTrip(r)
@@ -724,16 +706,11 @@ func TestPage_incidents(t *testing.T) {
 			return answering(status, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", strconv.Itoa(remaining),
 				"X-RateLimit-Reset", strconv.Itoa(30-int(at%(30*time.Second)/time.Second))).RoundTrip(r)
 		}, 5 * time.Second, "warn", `Last failure .*: status 429\. The quota is exhausted: 0 of 300 remain\. Other processes used 29\d of it, or more\. .*Calls wait until 00:05:\d\d\.\d \(in .*\)\.$`},
-		{"calls that cannot wait for the quota: the page counts them", func(bad time.Duration, r *http.Request) (*http.Response, error) {
-			if bad < 0 {
-				return answering(200).RoundTrip(r)
-			}
-			return answering(429, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000").RoundTrip(r)
-		}, 5 * time.Second, "bad", `The quota is exhausted: 0 of 300 remain\. .*Calls wait until .*\. Rejected in the last 5 min: \d+ calls?\.$`},
+		{"calls that cannot wait for the quota: the page counts them", during(0, forever,
+			answering(429, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000"), fine), 5 * time.Second, "bad", `The quota is exhausted: 0 of 300 remain\. .*Calls wait until .*\. Rejected in the last 5 min: \d+ calls?\.$`},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) { return row.base(at-onset, r) })
-			h := of(tr)
+			h := of(staged(t, once, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) { return row.base(at-onset, r) }))
 			for range 59 {
 				time.Sleep(5 * time.Second)
 				p := decoded(t, h, "")
@@ -753,13 +730,7 @@ func TestPage_incidents(t *testing.T) {
 // After the end of an outage the page is not red for a minute more: it says when the last failure was.
 func TestPage_recovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) {
-			if at >= 5*time.Minute && at < 6*time.Minute {
-				return answering(500).RoundTrip(r)
-			}
-			return answering(200).RoundTrip(r)
-		})
-		h := of(tr)
+		h := of(staged(t, once, 100*time.Millisecond, during(5*time.Minute, 6*time.Minute, answering(500), answering(200))))
 		time.Sleep(6*time.Minute + 30*time.Second)
 		got := decoded(t, h, "").Headline
 		require.Equal(t, "warn", got.Class)
@@ -801,13 +772,10 @@ func TestPage_openCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const onset = 5 * time.Minute
 		refused := 0
-		tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) {
-			if at >= onset {
-				refused++
-				return nil, syscall.ECONNREFUSED
-			}
-			return answering(200).RoundTrip(r)
-		})
+		tr := staged(t, once, 100*time.Millisecond, during(onset, forever, roundTripper(func(*http.Request) (*http.Response, error) {
+			refused++
+			return nil, syscall.ECONNREFUSED
+		}), answering(200)))
 		time.Sleep(onset + time.Minute + 10*time.Millisecond)
 		synctest.Wait()
 		p := decoded(t, of(tr), "")
@@ -823,12 +791,7 @@ func TestPage_openCircuit(t *testing.T) {
 // T16: responses 4xx are failures in each figure and in the picture if the headline counts them.
 func TestPage_answersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := staged(t, time.Second, func(at time.Duration, r *http.Request) (*http.Response, error) {
-			if at >= 5*time.Minute {
-				return answering(404).RoundTrip(r)
-			}
-			return answering(200).RoundTrip(r)
-		})
+		tr := staged(t, once, time.Second, during(5*time.Minute, forever, answering(404), answering(200)))
 		time.Sleep(5*time.Minute + 15*time.Second + time.Millisecond)
 		p := decoded(t, of(tr), "")
 		require.Equal(t, []any{"good", 0, 0}, []any{p.Headline.Class, p.Transports[0].Scopes[0].Responses.Failures, slices.Max(p.Transports[0].Scopes[0].History.Failures)}, "16 of them are answers")
@@ -852,7 +815,7 @@ func TestPage_history(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := of(called(t, answering(200)))
 		require.NotContains(t, asked(h, http.MethodGet, "/").Body.String(), `<svg class="history"`, "no call has ended")
-		tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) {
+		tr := staged(t, once, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) {
 			if at >= 6*time.Minute && at < 6*time.Minute+75*time.Second/2 && at%time.Second == 0 {
 				return answering(500).RoundTrip(r)
 			}
