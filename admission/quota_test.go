@@ -57,8 +57,7 @@ func header(name, value string) func(*http.Request) {
 
 // sleep waits for d; in a bubble of testing/synctest the time is virtual.
 func sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	<-timer.C
+	<-time.After(d)
 }
 
 // readLimit returns the values of the response's RateLimit field.

@@ -555,8 +555,7 @@ func TestShedderStress(t *testing.T) {
 		case "504":
 			w.WriteHeader(http.StatusGatewayTimeout)
 		default:
-			timer := time.NewTimer(50 * time.Microsecond)
-			<-timer.C
+			<-time.After(50 * time.Microsecond)
 		}
 	}))
 	var all sync.WaitGroup

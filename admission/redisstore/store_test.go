@@ -564,8 +564,7 @@ func (s *slowCalls) outages() (all []outage) {
 }
 
 func wait(d time.Duration) {
-	timer := time.NewTimer(d)
-	<-timer.C
+	<-time.After(d)
 }
 
 // vendor has a quota in fixed windows, and advertises it.

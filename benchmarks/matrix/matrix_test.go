@@ -20,6 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // answers returns the results of one peer, by probe.
@@ -209,12 +210,8 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	said := s.answer(n + 1)
 	if said.after > 0 {
-		timer := time.NewTimer(said.after)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-req.Context().Done():
-			return nil, req.Context().Err()
+		if err := sleep.Context(req.Context(), said.after); err != nil {
+			return nil, err
 		}
 	}
 	a.done = time.Now()

@@ -83,10 +83,9 @@ func inTurns(callers []*caller, rounds int, clock func() time.Duration, before f
 
 // count sets the allocations added to those of the first caller.
 func count(rows []Row, callers []*caller) {
-	const n = 100
-	allocs, size := callers[0].allocations(n)
+	allocs, size := callers[0].allocations()
 	for i := range rows[1:] {
-		a, s := callers[1+i].allocations(n)
+		a, s := callers[1+i].allocations()
 		rows[1+i].Allocs, rows[1+i].Bytes = a-allocs, s-size
 	}
 }
@@ -226,15 +225,16 @@ func (c *caller) calls(n int) {
 	group.Wait()
 }
 
-// allocations returns the mean allocations and bytes of n calls.
-func (c *caller) allocations(n int) (allocs, size float64) {
+// allocations returns the mean allocations and bytes of a call.
+func (c *caller) allocations() (allocs, size float64) {
+	const n = 100
 	c.calls(2) // creates state and connections
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	c.calls(n)
 	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / float64(n), float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+	return float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n
 }
 
 // Program is a program that sends one GET with a library.

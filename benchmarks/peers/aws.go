@@ -14,6 +14,8 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 func awses() []Peer {
@@ -51,10 +53,8 @@ func (a adaptive) GetAttemptToken(ctx context.Context) (func(error) error, error
 		if release, err := a.AdaptiveMode.GetAttemptToken(ctx); err == nil {
 			return release, nil
 		}
-		select {
-		case <-time.After(adaptivePoll):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := sleep.Context(ctx, adaptivePoll); err != nil {
+			return nil, err
 		}
 	}
 }

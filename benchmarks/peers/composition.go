@@ -108,13 +108,8 @@ func (c *composition) attempt(req *http.Request) (*http.Response, error) {
 // tries is 1 for requests that must not or cannot be retried.
 func tries(req *http.Request) uint {
 	replayable := req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
-	switch req.Method {
-	case http.MethodPost, http.MethodPatch:
-		if req.Header.Get("Idempotency-Key") == "" {
-			return 1
-		}
-	}
-	if !replayable {
+	unsafe := (req.Method == http.MethodPost || req.Method == http.MethodPatch) && req.Header.Get("Idempotency-Key") == ""
+	if unsafe || !replayable {
 		return 1
 	}
 	return attempts
