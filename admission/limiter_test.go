@@ -39,7 +39,7 @@ func TestShedderSimulated(t *testing.T) {
 		{name: "healthy", s: loaded(12, 10*ms, 0.9, constant(10*ms), 20*second), goodput: 0.995, critical: 0.999, rest: 0.98},
 		{name: "healthy, times that differ", s: loaded(12, 10*ms, 0.9, exponentially(10*ms), 20*second), goodput: 0.98, critical: 0.999, rest: 0.96},
 		{name: "a dependency three times slower, not temporarily", s: with(loaded(12, 10*ms, 0.9, constant(10*ms), 40*second), func(s *simulation) {
-			s.extra = from(10*second, 20*ms)
+			s.extra = changing(10*second, 0, 20*ms)
 		}), from: 10 * second, goodput: 0.98, critical: 0.995, rest: 0.97},
 		{name: "slightly overloaded", s: loaded(12, 10*ms, 1.1, exponentially(10*ms), 20*second), goodput: 0.97, critical: 0.999},
 		{name: "nine times", s: loaded(12, 10*ms, 9, exponentially(10*ms), 6*second), goodput: 0.96, critical: 0.98},
@@ -64,11 +64,11 @@ func TestShedderSimulated(t *testing.T) {
 			s.deadline, s.extra = second, exponentially(100*ms)
 		}), from: 10 * second, goodput: 0.95, critical: 0.98},
 		{name: "a dependency three times slower, overloaded", s: with(loaded(12, 10*ms, 3, exponentially(10*ms), 40*second), func(s *simulation) {
-			s.extra = from(10*second, 20*ms)
+			s.extra = changing(10*second, 0, 20*ms)
 		}), from: 10 * second, goodput: 0.94, critical: 0.99},
 		{name: "load that steps down", s: with(loaded(12, 10*ms, 0.9, exponentially(10*ms), 30*second), func(s *simulation) {
 			s.rate = func(now time.Duration) float64 {
-				return choose(now < 10*second, 3600, choose(now < 20*second, 600, 1080))
+				return choose[float64](now < 10*second, 3600, choose[float64](now < 20*second, 600, 1080))
 			}
 		}), from: 21 * second, goodput: 0.98, critical: 0.99, rest: 0.95},
 		{name: "half a second each", s: with(loaded(12, 500*ms, 3, exponentially(500*ms), 400*second), func(s *simulation) { s.deadline = 0 }), from: 60 * second, goodput: 0.93, critical: 0.95},
@@ -84,37 +84,24 @@ func TestShedderSimulated(t *testing.T) {
 		{name: "seconds, healthy", s: with(loaded(50, 3*second, 0.8, exponentially(3*second), 900*second), func(s *simulation) { s.deadline = 30 * second }), from: 300 * second, goodput: 0.95, critical: 0.99, rest: 0.9},
 		{name: "a stall of two seconds", s: with(loaded(12, 10*ms, 3, constant(10*ms), 20*second), func(s *simulation) {
 			s.service = func(now time.Duration, _ *rand.Rand) time.Duration {
-				if now > 10*second && now < 12*second {
-					return 300 * ms
-				}
-				return 10 * ms
+				return choose(now > 10*second && now < 12*second, 300*ms, 10*ms)
 			}
 		}), from: 14 * second, goodput: 0.99, critical: 0.999, p99: 55 * ms},
 		{name: "a stall every ten seconds", s: with(loaded(12, 10*ms, 3, nil, 39*second), func(s *simulation) {
 			s.service = func(now time.Duration, _ *rand.Rand) time.Duration {
-				return time.Duration(choose(now%(10*second) > 9*second, float64(200*ms), float64(10*ms)))
+				return choose(now%(10*second) > 9*second, 200*ms, 10*ms)
 			}
 		}), from: 31 * second, goodput: 0.98, critical: 0.99, p99: 55 * ms},
-		{name: "a cheap and quiet night, and then the day", s: with(loaded(12, 10*ms, 0.83, nil, 80*second), func(s *simulation) {
-			s.rate = func(now time.Duration) float64 { return choose(now < 60*second, 20, 1000) }
-			s.service = func(now time.Duration, _ *rand.Rand) time.Duration {
-				return time.Duration(choose(now < 60*second, float64(ms), float64(10*ms)))
-			}
+		{name: "a cheap and quiet night, and then the day", s: with(loaded(12, 10*ms, 0.83, changing(60*second, ms, 10*ms), 80*second), func(s *simulation) {
+			s.rate = func(now time.Duration) float64 { return choose[float64](now < 60*second, 20, 1000) }
 		}), from: 60 * second, goodput: 0.99, critical: 0.999, rest: 0.99},
-		{name: "a cheap and quiet night, and then far too much", s: with(loaded(12, 10*ms, 3, nil, 80*second), func(s *simulation) {
-			s.rate = func(now time.Duration) float64 { return choose(now < 60*second, 20, 3600) }
-			s.service = func(now time.Duration, _ *rand.Rand) time.Duration {
-				return time.Duration(choose(now < 60*second, float64(ms), float64(10*ms)))
-			}
+		{name: "a cheap and quiet night, and then far too much", s: with(loaded(12, 10*ms, 3, changing(60*second, ms, 10*ms), 80*second), func(s *simulation) {
+			s.rate = func(now time.Duration) float64 { return choose[float64](now < 60*second, 20, 3600) }
 		}), from: 60 * second, goodput: 0.98, critical: 0.99},
 		{name: "bursts of five times, every other second", s: with(loaded(12, 10*ms, 3, exponentially(10*ms), 20*second), func(s *simulation) {
-			s.rate = func(now time.Duration) float64 { return choose(now/second%2 == 0, 200, 6000) }
+			s.rate = func(now time.Duration) float64 { return choose[float64](now/second%2 == 0, 200, 6000) }
 		}), goodput: 0.56, critical: 0.97}, // of which the bursts alone leave .58
-		{name: "workers become four times slower", s: with(loaded(12, 10*ms, 2, nil, 40*second), func(s *simulation) {
-			s.service = func(now time.Duration, _ *rand.Rand) time.Duration {
-				return time.Duration(choose(now < 20*second, float64(10*ms), float64(40*ms)))
-			}
-		}), from: 22 * second, goodput: 0.98, critical: 0.99},
+		{name: "workers become four times slower", s: loaded(12, 10*ms, 2, changing(20*second, 10*ms, 40*ms), 40*second), from: 22 * second, goodput: 0.98, critical: 0.99},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := row.s
@@ -145,14 +132,12 @@ func share(s *simulation) { s.shared = true }
 
 func patient(s *simulation) { s.deadline = 3 * time.Second }
 
-// from is an additional latency that begins at a time.
-func from(when, more time.Duration) func(time.Duration, *rand.Rand) time.Duration {
-	return func(now time.Duration, _ *rand.Rand) time.Duration {
-		return time.Duration(choose(now < when, 0, float64(more)))
-	}
+// changing is a latency that changes at a time.
+func changing(when, before, after time.Duration) func(time.Duration, *rand.Rand) time.Duration {
+	return func(now time.Duration, _ *rand.Rand) time.Duration { return choose(now < when, before, after) }
 }
 
-func choose(first bool, a, b float64) float64 {
+func choose[T any](first bool, a, b T) T {
 	if first {
 		return a
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -136,7 +137,7 @@ func TestShedderValidate(t *testing.T) {
 		{"Tolerance below 1", &admission.Shedder{Tolerance: 0.5}, "Tolerance is 0.5", 0},
 		{"a MaxWait of 100 ns", &admission.Shedder{MaxWait: 100}, "MaxWait is 100ns, must be at least 1µs", 0},
 		{"all of it", &admission.Shedder{Max: -1, Tolerance: 1, MaxWait: 5}, "Max -1 must not be negative\nadmission: Tolerance is 1, and must be more than 1\nadmission: MaxWait is 5ns", 0},
-		{"no number", &admission.Shedder{Tolerance: nan()}, "Tolerance is NaN", 0},
+		{"no number", &admission.Shedder{Tolerance: math.NaN()}, "Tolerance is NaN", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			err := row.shedder.Validate()
@@ -154,8 +155,6 @@ func TestShedderValidate(t *testing.T) {
 		})
 	}
 }
-
-func nan() float64 { zero := 0.0; return zero / zero }
 
 // The queue serves the most important request first, and of those the newest. A full queue
 // evicts the least important and oldest request.

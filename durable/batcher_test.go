@@ -214,9 +214,7 @@ func TestSendsWhileOutcomesAreStored(t *testing.T) {
 				return durable.Outcome{Class: durable.ClassSucceeded}
 			}))
 			e.Store, e.Concurrency, e.PerTenant, e.Timeout = store, 4, row.perTenant, -1
-			for i := range 20 {
-				enqueue(t, e, pay("tenant", strconv.Itoa(i)))
-			}
+			enqueue(t, e, several("tenant", 20)...)
 			store.set(func(verb string) error {
 				if verb == "apply" { // of an outcome
 					<-open

@@ -197,9 +197,7 @@ func TestPerTenant_great(t *testing.T) {
 		p := new(provider)
 		e := through(p.gateway())
 		e.PerTenant = math.MaxInt
-		for i := range 200 {
-			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
-		}
+		enqueue(t, e, several("comp1", 200)...)
 		running(t, e)
 		time.Sleep(10 * time.Second)
 		_, _, most := p.report()

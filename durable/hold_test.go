@@ -65,37 +65,34 @@ func TestHold_outage(t *testing.T) {
 		{"503", durable.Outcome{Class: durable.ClassFailed, Status: 503}, 100},
 		{"500", durable.Outcome{Status: 500}, 300},
 	} {
-		t.Run(fmt.Sprint(row.name, ", ", row.rate, " per second"), func(t *testing.T) {
-			outcome, rate := row.outcome, row.rate
-			synctest.Test(t, func(t *testing.T) {
-				const before, outageTime, many = 20 * time.Second, 10 * time.Minute, 2000
-				g := &outage{takes: 100 * time.Millisecond, from: before, to: before + outageTime, outcome: outcome, began: time.Now()}
-				e := through(g)
-				running(t, e)
-				for i := range rate * int(before/time.Second) {
-					time.Sleep(time.Second / time.Duration(rate))
-					enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), "before"+strconv.Itoa(i)))
-				}
-				for i := range many {
-					enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
-				}
-				time.Sleep(g.to - time.Since(g.began))
-				holds := holdsOf(t, e)
-				require.Len(t, holds, 1)
-				assert.Equal(t, "psp", holds[0].Gateway)
-				assert.Empty(t, holds[0].By)
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				g.mu.Lock()
-				defer g.mu.Unlock()
-				assert.Len(t, g.done, many+rate*int(before/time.Second), "done within 60 s")
-				assert.GreaterOrEqual(t, between(g.done, g.to, g.to+20*time.Second), many/2)
-				claims := len(g.sends) - between(g.done, 0, before+time.Second)
-				assert.LessOrEqual(t, claims, many*12/10, "1.2 claims each")
-				for at := g.to; at < g.to+time.Minute; at += 100 * time.Millisecond {
-					require.LessOrEqual(t, between(g.sends, at, at+time.Second), 2*rate, "at %v", at-g.to)
-				}
-			})
+		bubble.Run(t, fmt.Sprint(row.name, ", ", row.rate, " per second"), func(t *testing.T) {
+			const before, outageTime, many = 20 * time.Second, 10 * time.Minute, 2000
+			g := &outage{takes: 100 * time.Millisecond, from: before, to: before + outageTime, outcome: row.outcome, began: time.Now()}
+			e := through(g)
+			running(t, e)
+			for i := range row.rate * int(before/time.Second) {
+				time.Sleep(time.Second / time.Duration(row.rate))
+				enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), "before"+strconv.Itoa(i)))
+			}
+			for i := range many {
+				enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
+			}
+			time.Sleep(g.to - time.Since(g.began))
+			holds := holdsOf(t, e)
+			require.Len(t, holds, 1)
+			assert.Equal(t, "psp", holds[0].Gateway)
+			assert.Empty(t, holds[0].By)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			assert.Len(t, g.done, many+row.rate*int(before/time.Second), "done within 60 s")
+			assert.GreaterOrEqual(t, between(g.done, g.to, g.to+20*time.Second), many/2)
+			claims := len(g.sends) - between(g.done, 0, before+time.Second)
+			assert.LessOrEqual(t, claims, many*12/10, "1.2 claims each")
+			for at := g.to; at < g.to+time.Minute; at += 100 * time.Millisecond {
+				require.LessOrEqual(t, between(g.sends, at, at+time.Second), 2*row.rate, "at %v", at-g.to)
+			}
 		})
 	}
 }
@@ -119,9 +116,7 @@ func TestHold_byPerson(t *testing.T) {
 		require.ErrorIs(t, e.Release(t.Context(), "psp", "ann"), durable.ErrNotFound)
 		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "incident"))
 		const many = 500
-		for i := range many {
-			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
-		}
+		enqueue(t, e, several("comp1", many)...)
 		time.Sleep(24 * time.Hour)
 		record := find(t, e, pay("comp1", "7").ID)
 		assert.Equal(t, durable.StatePending, record.State)
@@ -149,9 +144,7 @@ func TestHold_codeIsAnAnswer(t *testing.T) {
 		g := &outage{to: time.Hour, outcome: durable.Outcome{Class: durable.ClassFailed, Code: "try_later"}, began: time.Now()}
 		e := through(g)
 		running(t, e)
-		for i := range 100 {
-			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
-		}
+		enqueue(t, e, several("comp1", 100)...)
 		time.Sleep(time.Minute)
 		assert.Empty(t, holdsOf(t, e))
 	})
@@ -259,9 +252,7 @@ func TestHold_shortOrPartial(t *testing.T) {
 				return durable.Outcome{Class: durable.ClassSucceeded}
 			}))
 			running(t, e)
-			for i := range row.sick {
-				enqueue(t, e, pay("sick", strconv.Itoa(i)))
-			}
+			enqueue(t, e, several("sick", row.sick)...)
 			time.Sleep(row.quiet)
 			for i := range 12 * row.rate {
 				key := "healthy " + strconv.Itoa(i)

@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -49,6 +50,14 @@ func pay(scope, key string) durable.Intent {
 	in := durable.Intent{ID: id, Gateway: "psp", Payload: []byte("pay")}
 	in.Scope, in.Key = scope, key
 	return in
+}
+
+// several are n intents of a scope. Their keys are numbers from 0 on.
+func several(scope string, n int) (intents []durable.Intent) {
+	for i := range n {
+		intents = append(intents, pay(scope, strconv.Itoa(i)))
+	}
+	return intents
 }
 
 func enqueue(t *testing.T, e *durable.Engine, intents ...durable.Intent) {

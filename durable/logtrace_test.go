@@ -180,9 +180,7 @@ func TestHold_saysWhy(t *testing.T) {
 		var log bytes.Buffer
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{Err: io.ErrUnexpectedEOF} }))
 		e.Trace = logTo(&log)
-		for i := range 20 {
-			enqueue(t, e, pay("comp1", string(rune('a'+i))))
-		}
+		enqueue(t, e, several("comp1", 20)...)
 		work(t, e, 20)
 		holds := holdsOf(t, e)
 		require.Len(t, holds, 1)

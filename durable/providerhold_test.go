@@ -210,9 +210,7 @@ func TestProviderHold_believedAndTested(t *testing.T) {
 			running(t, e)
 			enqueue(t, e, pay("limited", "first"))
 			synctest.Wait()
-			for i := range 299 {
-				enqueue(t, e, pay("other", strconv.Itoa(i)))
-			}
+			enqueue(t, e, several("other", 299)...)
 			time.Sleep(52 * time.Minute)
 			synctest.Wait()
 			mu.Lock()
@@ -262,9 +260,7 @@ func TestProviderHold_processes(t *testing.T) {
 		asked := time.Now()
 		e := through(g)
 		e.Store = store
-		for i := range 10 * many {
-			enqueue(t, e, pay("a", strconv.Itoa(i)))
-		}
+		enqueue(t, e, several("a", 10*many)...)
 		time.Sleep(2 * wait)
 		synctest.Wait()
 		g.mu.Lock()
@@ -329,9 +325,7 @@ func TestProviderHold_apart(t *testing.T) {
 		e, other := through(g), through(g)
 		other.Store = e.Store
 		running(t, e)
-		for i := range 100 {
-			enqueue(t, e, pay("a", strconv.Itoa(i)))
-		}
+		enqueue(t, e, several("a", 100)...)
 		holders := func() (all []string) {
 			time.Sleep(3 * time.Second) // more than a poll
 			holds := holdsOf(t, e)

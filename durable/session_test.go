@@ -258,9 +258,7 @@ func TestSpread(t *testing.T) {
 		}))
 		e.Concurrency, e.PollInterval, e.PerTenant = 200, 10*time.Millisecond, 200
 		e.Policy = durable.Schedule{Backoff: resilienthttp.FullJitter(20*time.Second, time.Hour)}
-		for i := range many {
-			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
-		}
+		enqueue(t, e, several("comp1", many)...)
 		before := runtime.NumGoroutine()
 		assert.Equal(t, many, work(t, e, many))
 		assert.Less(t, runtime.NumGoroutine(), before+100)
@@ -548,9 +546,7 @@ func TestMaxAge_afterAHold(t *testing.T) {
 				require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
 			}
 			const many = 145
-			for i := range many {
-				enqueue(t, e, pay("a", strconv.Itoa(i)))
-			}
+			enqueue(t, e, several("a", many)...)
 			time.Sleep(triedBefore)
 			require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
 			time.Sleep(4 * time.Hour)
@@ -574,9 +570,7 @@ func TestWork(t *testing.T) {
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
 		e.Concurrency = 8
-		for i := range 50 {
-			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
-		}
+		enqueue(t, e, several("comp1", 50)...)
 		assert.Equal(t, 3, work(t, e, 3))
 		assert.EqualValues(t, 3, sends.Load())
 		assert.Equal(t, 8, work(t, e, 0), "as many as Concurrency, though a tenant has but a quarter of it at once")

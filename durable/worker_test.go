@@ -166,9 +166,7 @@ func TestStoreDown(t *testing.T) {
 				e.Store = store
 				var failed atomic.Int64
 				e.Trace = &durable.Trace{Failed: func(error) { failed.Add(1) }}
-				for i := range 40 {
-					enqueue(t, e, pay("comp1", string(rune('a'+i))))
-				}
+				enqueue(t, e, several("comp1", 40)...)
 				running(t, e)
 				time.Sleep(1500 * time.Millisecond)
 				store.set(func(name string) error {
