@@ -306,6 +306,9 @@ func (f policyFunc) Next(h *durable.History, now time.Time) durable.Decision { r
 // A Policy that panics, or returns past or extreme times, causes no loop and loses no intent. The
 // same holds for an extreme NotBefore.
 func TestEngine_extremeTimes(t *testing.T) {
+	after := func(d time.Duration) durable.Policy {
+		return policyFunc(func(_ *durable.History, now time.Time) durable.Decision { return durable.Decision{At: now.Add(d)} })
+	}
 	for _, row := range []struct {
 		name        string
 		policy      durable.Policy
@@ -314,15 +317,9 @@ func TestEngine_extremeTimes(t *testing.T) {
 	}{
 		{"a policy that panics", policyFunc(func(*durable.History, time.Time) durable.Decision { panic("policy") }), 0, 0, 2 * time.Second},
 		{"a policy that says nothing", policyFunc(func(*durable.History, time.Time) durable.Decision { return durable.Decision{} }), 0, time.Second, 3 * time.Second},
-		{"a time in the past", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
-			return durable.Decision{At: now.Add(-time.Hour)}
-		}), 0, time.Second, 3 * time.Second},
-		{"a time before NotBefore", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
-			return durable.Decision{At: now.Add(time.Second)}
-		}), time.Hour, time.Hour, time.Hour + 2*time.Second},
-		{"a time in 300 years", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
-			return durable.Decision{At: now.Add(1<<63 - 1)}
-		}), 0, 30 * 24 * time.Hour, 30*24*time.Hour + 2*time.Second},
+		{"a time in the past", after(-time.Hour), 0, time.Second, 3 * time.Second},
+		{"a time before NotBefore", after(time.Second), time.Hour, time.Hour, time.Hour + 2*time.Second},
+		{"a time in 300 years", after(1<<63 - 1), 0, 30 * 24 * time.Hour, 30*24*time.Hour + 2*time.Second},
 		{"an action of the future", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
 			return durable.Decision{Action: 99, At: now.Add(time.Minute)}
 		}), 0, time.Minute, time.Minute + 2*time.Second},

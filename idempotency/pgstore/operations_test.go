@@ -1,9 +1,11 @@
 package pgstore_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,22 +90,12 @@ func TestStore_commitsDurably(t *testing.T) {
 				_, tx = begin(t, store, "rolled back and recorded")
 				require.NoError(t, tx.RollbackAndRecord(ctx, completed))
 
-				want := map[string]string{"remote_apply": "remote_apply"}[level]
-				if want == "" {
-					want = "on"
-				}
+				want := cmp.Or(map[string]string{"remote_apply": "remote_apply"}[level], "on")
 				rows, err := admin.Query(ctx, `SELECT what || ' ' || level FROM levels ORDER BY 1`)
 				require.NoError(t, err)
 				got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 				require.NoError(t, err)
-				all := make([]string, 0, len(got))
-				for range 5 {
-					all = append(all, "INSERT "+want)
-				}
-				for range 6 {
-					all = append(all, "UPDATE "+want)
-				}
-				assert.Equal(t, all, got)
+				assert.Equal(t, slices.Concat(slices.Repeat([]string{"INSERT " + want}, 5), slices.Repeat([]string{"UPDATE " + want}, 6)), got)
 			})
 		}
 	}

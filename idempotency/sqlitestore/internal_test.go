@@ -202,9 +202,7 @@ func TestBegin_activeOperation(t *testing.T) {
 // TestBegin_stress: transactions begin, end and are canceled at all moments. One at a
 // time is open, and in the end none is active.
 func TestBegin_stress(t *testing.T) {
-	s, err := Options{}.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
+	s := openInternal(t)
 	var wait sync.WaitGroup
 	held := 0 // guarded by the queue of writers
 	for i := range 8 {
