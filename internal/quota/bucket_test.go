@@ -510,26 +510,6 @@ func TestQuota_cancelWithPermit(t *testing.T) {
 	})
 }
 
-// A timer that fires too early is set again.
-func TestQueue_earlyTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{}), says(10, 0, 10*time.Second))
-		_, _ = s.get(t, "/")
-		b := s.bucket(t)
-		var calls sync.WaitGroup
-		calls.Go(func() {
-			took, err := s.get(t, "/")
-			assert.Nil(t, err)
-			assert.InDelta(t, 10, took.Seconds(), 0.1)
-		})
-		time.Sleep(5 * time.Second)
-		b.Mu.Lock()
-		b.Dispatch(time.Now())
-		b.Mu.Unlock()
-		calls.Wait()
-	})
-}
-
 // Requests that are in flight when the first response with a quota arrives are counted, and their
 // results wake others.
 func TestSet_firstResponse(t *testing.T) {

@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"math"
 	"sync"
 	"testing"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // gate issues a permit every second, the first one after a second.
@@ -207,6 +208,22 @@ func TestQueue_dispatchesAfterTake(t *testing.T) {
 		require.Nil(t, rejected)
 		require.Equal(t, 1, p)
 		require.Equal(t, 1, g.dispatch)
+	})
+}
+
+// A timer that fires too early is set again.
+func TestQueue_earlyTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, begun := newGate(), time.Now()
+		time.AfterFunc(time.Second/2, func() {
+			g.mu.Lock()
+			g.timer.Stop() // it has fired
+			g.mu.Unlock()
+			g.wake()
+		})
+		_, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute})
+		require.Nil(t, rejected)
+		require.Equal(t, time.Second, time.Since(begun))
 	})
 }
 
