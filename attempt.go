@@ -284,9 +284,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.report.Latency = time.Since(a.report.Start)
 	now := a.report.Start.Add(a.report.Latency)
 	a.stopTimer()
-	if cause := a.cause(); cause != nil || err != nil || resp == nil {
-		resp, err = a.oneOf(resp, err, cause)
-	}
+	resp, err = a.oneOf(resp, err)
 	a.report.Resent = a.reached.Load() == reachedAgain
 	if err != nil {
 		a.release()
@@ -321,15 +319,15 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if resp != nil {
 		a.adopt(resp)
 	}
-	if c.traced() && !a.concurrent {
+	if !a.concurrent {
 		runHooks(c, attemptDone, &a.report)
 	}
 	a.phase = phaseOver
 }
 
 // oneOf enforces the contract of http.RoundTripper: either a response or an error.
-func (a *attempt) oneOf(resp *http.Response, err, cause error) (*http.Response, error) {
-	if err == nil && (cause == ErrAttemptTimeout || cause == neterr.ErrSuperseded) {
+func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) {
+	if cause := a.cause(); err == nil && (cause == ErrAttemptTimeout || cause == neterr.ErrSuperseded) {
 		err = cause // the attempt ended at the same moment, so the body cannot be read
 	}
 	if err != nil && resp != nil {

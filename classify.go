@@ -23,8 +23,7 @@ func (a *attempt) classify(info *responseInfo) {
 	case endResponse:
 		status := a.report.status()
 		a.conflict = status == http.StatusConflict && !info.asksToWait && a.call.mayBeAtWork(a)
-		info.atWork = a.conflict
-		a.report.Verdict = info.verdict(status)
+		a.report.Verdict = info.verdict(status, a.conflict)
 		if a.misdirected() && info.hint == noHint && !a.call.misdirected.Swap(true) {
 			a.report.Verdict = VerdictTransient
 		}
@@ -101,7 +100,7 @@ func (a *attempt) overrule(v Verdict) {
 
 // verdict is the table of responses (RFC 9110 section 15, RFC 6585, RFC 8470). It uses the status
 // and fields of the header.
-func (r *responseInfo) verdict(status int) Verdict {
+func (r *responseInfo) verdict(status int, conflict bool) Verdict {
 	if status < http.StatusBadRequest {
 		return VerdictSuccess
 	}
@@ -114,7 +113,7 @@ func (r *responseInfo) verdict(status int) Verdict {
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
 		status >= 500 && status <= 599 && !slices.Contains(permanentStatuses, status):
 		verdict = VerdictTransient
-	case status == http.StatusConflict && (r.asksToWait || r.atWork):
+	case conflict, status == http.StatusConflict && r.asksToWait:
 		// The server still works at another request with the same key. Otherwise a 409 is about
 		// the resource, which exists already for instance.
 		verdict = VerdictTransient
@@ -205,7 +204,6 @@ type responseInfo struct {
 	hint       retryHint
 	asksToWait bool          // it has Retry-After or a similar field
 	retryAfter time.Duration // the value of that field
-	atWork     bool          // the server may still work at another attempt of the call
 	exhausted  bool          // a quota is exhausted
 	reset      time.Duration // until the reset of that quota; zero means unknown
 	prefix     []byte        // of the body

@@ -130,7 +130,7 @@ func transportRows(t *testing.T, c *config) []doctable.Row {
 		{Field: "Transport.Breaker", Default: private(c.breaker), Unit: "pointer", Range: "Transports may share it"},
 		{Field: "Transport.Hedge", Default: zero(t, c.hedge, "no hedging"), Unit: "pointer", Range: "Transports may share it"},
 		{Field: "Transport.Scope", Default: zero(t, c.scope, "`URL.Host`"), Unit: "function", Range: "safe for concurrent use"},
-		{Field: "Transport.MaxScopes", Default: c.maxScopes, Unit: "scopes", Range: "1 to " + doctable.Format(maxMaxScopes) + "; negative: invalid"},
+		{Field: "Transport.MaxScopes", Default: c.records.Max, Unit: "scopes", Range: "1 to " + doctable.Format(maxMaxScopes) + "; negative: invalid"},
 		{Field: "Transport.OwnsRetries", Default: c.ownsRetries, Unit: "bool", Range: ""},
 		{Field: "Transport.Trace", Default: zero(t, c.trace, "no hooks"), Unit: "pointer", Range: ""},
 		{Field: "Connections.Transport", Default: zero(t, connections.Transport, "`NewBase()`"), Unit: "pointer", Range: "used by clones"},

@@ -112,8 +112,7 @@ type config struct {
 	// own are the parts that the Transport has made: no other one uses them.
 	own struct{ breaker, budget, rateLimit bool }
 
-	origin      time.Time // zero point of the times in the records
-	maxScopes   int
+	origin      time.Time    // zero point of the times in the records
 	replace     atomic.Int64 // time since origin at which the next scope may be replaced: see newScope
 	records     *scope.Map[string, scopeRecords]
 	failedCalls *outerclient.FailedCalls
@@ -138,9 +137,8 @@ func (t *Transport) configure() {
 	policy := t.Policy.withDefaults()
 	c.policy.Store(&policy)
 	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
-	c.maxScopes = cmp.Or(t.MaxScopes, scope.DefaultMax)
 	c.records = &scope.Map[string, scopeRecords]{
-		Max: c.maxScopes, Init: func(name string, s *scopeRecords) { s.init(c, name) },
+		Max: cmp.Or(t.MaxScopes, scope.DefaultMax), Init: func(name string, s *scopeRecords) { s.init(c, name) },
 		Keep: (*scopeRecords).keep, Evicted: (*scopeRecords).evict,
 	}
 	if c.invalid = t.Validate(); c.invalid == nil {
