@@ -50,7 +50,7 @@ func schemaOf(options *Options) (*pgkit.Schema, error) {
 	}
 	t := options.tables()
 	return &pgkit.Schema{
-		Name: t.schema, Versions: t.name + "_version", Steps: []pgkit.Step{{Text: first, Oldest: 1}},
+		Name: t.schema, Versions: t.name + "_version", Steps: []string{first},
 		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open},
 		Table: t.name, Columns: map[string]string{
 			"scope": "text", "operation": "text", "key": "text", "fingerprint": "text", "owner": "text", "header": "text",

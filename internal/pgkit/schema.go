@@ -13,24 +13,13 @@ import (
 // ErrSchema means that the tables are not those that the store's package reads and writes.
 var ErrSchema = errors.New("pgstore: schema mismatch")
 
-// Step makes one version of the tables from the version before. A released step is never changed.
-type Step struct {
-	// Text is SQL. {{schema}} is replaced by the quoted name of the tables' schema and a
-	// dot. See Schema.Names for more placeholders.
-	Text string
-
-	// Oldest is the oldest version of programs that can work with the result. A step that
-	// only adds leaves it as it was.
-	Oldest int
-}
-
 // Schema describes a store's tables and the steps that make them.
 type Schema struct {
 	// Name is the name of PostgreSQL's schema. "": the first of the search path.
 	Name string
 
 	// Versions is the name of a table with a row for each version, which the first step
-	// makes. Its columns are version and oldest.
+	// makes. Its columns are version and oldest: the oldest version of programs that can work with the tables.
 	Versions string
 
 	// Names are more placeholders, each followed by its replacement.
@@ -41,7 +30,10 @@ type Schema struct {
 	Table   string
 	Columns map[string]string
 
-	Steps []Step
+	// Steps are SQL, each of which makes one version from the version before. {{schema}} is replaced by the quoted name
+	// of the tables' schema and a dot. A released step is never changed. A step that excludes older programs raises
+	// oldest in the rows of Versions.
+	Steps []string
 }
 
 // DB is a *pgxpool.Pool or a *pgx.Conn.
@@ -52,13 +44,13 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// ReadSteps reads steps from files, in the order of their names. None of them excludes older programs.
-func ReadSteps(files fs.FS, match string) []Step {
+// ReadSteps reads steps from files, in the order of their names.
+func ReadSteps(files fs.FS, match string) []string {
 	names, _ := fs.Glob(files, match) // fails for a bad pattern only
-	steps := make([]Step, len(names))
+	steps := make([]string, len(names))
 	for i, name := range names {
 		text, _ := fs.ReadFile(files, name) // embedded
-		steps[i] = Step{string(text), 1}
+		steps[i] = string(text)
 	}
 	return steps
 }
@@ -77,7 +69,7 @@ func (s *Schema) versions() string {
 }
 
 func (s *Schema) note(v int) string {
-	return fmt.Sprintf(`INSERT INTO %s (version, oldest) VALUES (%d, %d)`, s.versions(), v+1, s.Steps[v].Oldest)
+	return fmt.Sprintf(`INSERT INTO %s (version, oldest) VALUES (%d, 1)`, s.versions(), v+1)
 }
 
 // From returns the SQL that Migrate executes where the tables have version from; 0 means that there are none. It is
@@ -91,7 +83,7 @@ func (s *Schema) From(from int) (string, error) {
 		text.WriteString("CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{s.Name}.Sanitize() + ";\n\n")
 	}
 	for v := from; v < len(s.Steps); v++ {
-		text.WriteString(s.Fill(s.Steps[v].Text) + "\n" + s.note(v) + ";\n")
+		text.WriteString(s.Fill(s.Steps[v]) + "\n" + s.note(v) + ";\n")
 	}
 	return text.String(), nil
 }
@@ -240,7 +232,7 @@ func (s *Schema) create(ctx context.Context, t Sender) error {
 // statement cannot be prepared before the table exists.
 func (s *Schema) apply(ctx context.Context, t Sender, v int) error {
 	const duplicateTable = "42P07"
-	for text := range strings.SplitSeq(s.Fill(s.Steps[v].Text), ";\n") {
+	for text := range strings.SplitSeq(s.Fill(s.Steps[v]), ";\n") {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}

@@ -3,6 +3,7 @@ package pgkit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -15,13 +16,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// versions is the schema of a program with n steps.
+// versions is the schema of a program with n steps, of which the last excludes programs before the oldest.
 func versions(n, oldest int) *Schema {
-	s := &Schema{Versions: "kit_schema", Steps: []Step{
-		{"CREATE TABLE {{schema}}kit_schema (version integer PRIMARY KEY, oldest integer NOT NULL);\nCREATE TABLE {{schema}}one (a text);\n", 1},
-		{"ALTER TABLE {{schema}}one ADD b text;\n", oldest},
-	}}
-	s.Steps = s.Steps[:n]
+	s := &Schema{Versions: "kit_schema", Steps: []string{
+		"CREATE TABLE {{schema}}kit_schema (version integer PRIMARY KEY, oldest integer NOT NULL);\nCREATE TABLE {{schema}}one (a text);\n",
+		"ALTER TABLE {{schema}}one ADD b text;\n",
+	}[:n]}
+	if oldest > 1 {
+		s.Steps[n-1] += fmt.Sprintf("UPDATE {{schema}}kit_schema SET oldest = %d;\n", oldest)
+	}
 	return s
 }
 
@@ -96,7 +99,7 @@ func TestMigrate_failedStepLeavesNothing(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	s := versions(2, 1)
-	s.Steps[1].Text = "ALTER TABLE nowhere ADD b text;\n"
+	s.Steps[1] = "ALTER TABLE nowhere ADD b text;\n"
 	require.ErrorContains(t, s.Migrate(t.Context(), pool), "migration 2")
 	var n int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace").Scan(&n))
