@@ -21,6 +21,7 @@ var ErrNoBouncer = errors.New("PgBouncer is not installed: on Debian, apt-get in
 // 1.21 and later can prepare them again.) Its methods are not safe for concurrent use.
 type Bouncer struct {
 	program string
+	cmd     *exec.Cmd // nil: it was never started
 	home
 }
 
@@ -56,7 +57,7 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bouncer{program, home{as: server.as}}
+	b := &Bouncer{program: program, home: home{as: server.as}}
 	err = b.begin(func() error { return b.start(ctx, server) }, bouncerCleanupScript)
 	return b, err
 }
@@ -90,41 +91,32 @@ func (b *Bouncer) Runs() bool {
 	return true
 }
 
-// Crash kills PgBouncer with SIGKILL and returns when it has exited. It returns nil if
-// PgBouncer had exited before. Restart starts it again.
+// Crash kills PgBouncer with SIGKILL and returns when it has exited. It may have exited before. Restart starts it again.
 func (b *Bouncer) Crash() error {
-	pid, err := firstNumber(b.lock())
-	if errors.Is(err, os.ErrNotExist) && !b.Runs() {
-		return nil
+	if b.cmd != nil {
+		_ = b.cmd.Process.Kill() // it may have exited already
+		_ = b.cmd.Wait()         // its error is that it was killed
 	}
-	if err != nil {
-		return procguard.Explained(err, b.log())
-	}
-	if err := kill(pid); err != nil {
-		return err
-	}
-	for b.Runs() {
-		time.Sleep(time.Millisecond) //nolint:forbidigo // The process was killed.
-	}
-	return os.Remove(b.lock()) // See Server.Crash.
+	return os.RemoveAll(b.lock()) // See Server.Crash.
 }
 
 // Restart starts PgBouncer again, after a Crash. It returns when PgBouncer accepts
 // connections. It waits at most one minute.
 func (b *Bouncer) Restart(ctx context.Context) error {
-	err := procguard.Await(ctx, 10*time.Millisecond, b.log(), func(ctx context.Context) error {
-		return b.execute(ctx, b.program, "--daemon", "--quiet", b.settings())
-	})
-	if err != nil {
+	if err := b.Crash(); err != nil {
 		return err
 	}
-	// It has written its pid file, which Crash reads.
-	return procguard.Await(ctx, time.Millisecond, b.log(), func(context.Context) error {
-		_, err := firstNumber(b.lock())
-		if err == nil && !b.Runs() {
-			err = errors.New("PgBouncer accepts no connections")
-		}
+	b.cmd = exec.Command(b.program, "--quiet", b.settings()) //nolint:gosec,noctx // PgBouncer outlives the context.
+	b.cmd.Dir = b.dir
+	b.as.prepareCommand(b.cmd)
+	if err := b.cmd.Start(); err != nil {
 		return err
+	}
+	return procguard.Await(ctx, time.Millisecond, b.log(), func(context.Context) error {
+		if !b.Runs() {
+			return errors.New("PgBouncer accepts no connections")
+		}
+		return nil
 	})
 }
 

@@ -77,15 +77,10 @@ func Await(ctx context.Context, pause time.Duration, log string, start func(cont
 			return nil
 		}
 		if sleep.Context(ctx, pause) != nil {
-			return Explained(err, log)
+			text, _ := os.ReadFile(log) //nolint:gosec // Our own.
+			return fmt.Errorf("%w\n%s", err, text)
 		}
 	}
-}
-
-// Explained returns err with the content of a log, if that exists.
-func Explained(err error, log string) error {
-	text, _ := os.ReadFile(log) //nolint:gosec // Our own.
-	return fmt.Errorf("%w\n%s", err, text)
 }
 
 // Run runs the script and returns when it has ended. The script's exit status is
