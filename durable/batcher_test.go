@@ -74,9 +74,7 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 		"unknown": {durable.Outcome{Err: context.DeadlineExceeded}, durable.StateUnknown, 2},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &shaky{Store: new(durable.Memory)}
-			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return row.outcome }))
-			e.Store = store
+			e, store := shakyStore(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return row.outcome }))
 			var states []durable.State
 			var opened *durable.DeadLetter
 			failed := 0
@@ -168,10 +166,8 @@ func TestBatcher_outcomeNotStored(t *testing.T) {
 		}
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
 		began := time.Now()
-		require.NoError(t, e.Run(ctx))
+		runFor(t, e, time.Minute)
 		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+time.Second)
 		mu.Lock()
 		require.ErrorIs(t, last, errDown)

@@ -179,12 +179,8 @@ func TestBuriedLeaveTheirPlace(t *testing.T) {
 		in.Gateway = "well"
 		enqueue(t, e, in)
 		began := time.Now()
-		ctx, stop := context.WithCancel(t.Context())
-		var over sync.WaitGroup
-		over.Go(func() { assert.NoError(t, e.Run(ctx)) })
+		running(t, e)
 		time.Sleep(10 * time.Second)
-		stop()
-		over.Wait()
 		done, last, _ := well.report()
 		assert.Equal(t, 1, done)
 		assert.Less(t, last.Sub(began), time.Second)

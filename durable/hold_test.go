@@ -172,12 +172,11 @@ func TestHold_keepsTimes(t *testing.T) {
 // A held gateway with hanging workers costs no claims beyond those of polls.
 func TestHold_hangingProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &shaky{Store: new(durable.Memory)}
-		e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+		e, store := shakyStore(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
 			<-ctx.Done()
 			return durable.Outcome{}
 		}))
-		e.Store, e.PerGateway = store, 50
+		e.PerGateway = 50
 		running(t, e)
 		for i := range 200 {
 			enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))

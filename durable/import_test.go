@@ -178,9 +178,7 @@ func TestImportInvalid(t *testing.T) {
 
 // An import that ends early, by an error of the store or of its reader, can be continued.
 func TestImportFails(t *testing.T) {
-	e := through(gatewayFunc(nil))
-	store := &shaky{Store: e.Store}
-	e.Store = store
+	e, store := shakyStore(gatewayFunc(nil))
 	im := durable.Import{Engine: e, Scope: "comp1", Operation: "op", Gateway: "psp"}
 	var rows sheet
 	for i := range 1200 {
@@ -204,9 +202,7 @@ func TestImportFails(t *testing.T) {
 }
 
 func TestEnqueueBatch(t *testing.T) {
-	e := through(gatewayFunc(nil))
-	store := &shaky{Store: e.Store}
-	e.Store = store
+	e, store := shakyStore(gatewayFunc(nil))
 	intents := make([]durable.Intent, 0, 2500)
 	for i := range 2500 {
 		intents = append(intents, pay("comp1", strconv.Itoa(i)))

@@ -46,6 +46,14 @@ func through(gateway durable.Gateway) *durable.Engine {
 	return &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": gateway}}
 }
 
+// shakyStore is through with a store that may fail.
+func shakyStore(gateway durable.Gateway) (*durable.Engine, *shaky) {
+	e := through(gateway)
+	store := &shaky{Store: e.Store}
+	e.Store = store
+	return e, store
+}
+
 func pay(scope, key string) durable.Intent {
 	in := durable.Intent{ID: id, Gateway: "psp", Payload: []byte("pay")}
 	in.Scope, in.Key = scope, key
@@ -121,6 +129,14 @@ func running(t *testing.T, e *durable.Engine) {
 		cancel()
 		require.NoError(t, <-ended)
 	})
+}
+
+// runFor runs an Engine for a time.
+func runFor(t *testing.T, e *durable.Engine, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	require.NoError(t, e.Run(ctx))
 }
 
 func find(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Record {

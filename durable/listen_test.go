@@ -62,9 +62,7 @@ func TestRun_listens(t *testing.T) {
 				failures := int64(0)
 				e := through(gatewayFunc(nil))
 				e.Store, e.Trace = store, &durable.Trace{Failed: func(error) { failures++ }}
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-				defer cancel()
-				assert.NoError(t, e.Run(ctx)) // D10: nothing of it is left, or synctest fails
+				runFor(t, e, 2*time.Minute) // D10: nothing of it is left, or synctest fails
 				for _, each := range []struct {
 					got  int64
 					want [2]int64

@@ -399,10 +399,8 @@ func TestProviderHold_query(t *testing.T) {
 func TestProviderHold_notStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &rejecting{outcome: asks(429, time.Hour)}
-		store := &shaky{Store: new(durable.Memory)}
+		e, store := shakyStore(g)
 		store.set(func(verb string) error { return map[string]error{"hold": errDown}[verb] })
-		e := through(g)
-		e.Store = store
 		var failed atomic.Pointer[error]
 		e.Trace = &durable.Trace{Failed: func(err error) { failed.Store(&err) }}
 		running(t, e)
@@ -465,9 +463,7 @@ func TestShutdown(t *testing.T) {
 			})
 			in := pay("comp1", "1")
 			enqueue(t, e, in)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			require.NoError(t, e.Run(ctx))
+			runFor(t, e, time.Second)
 			record := find(t, e, in.ID)
 			assert.Equal(t, row.state, record.State)
 			assert.Equal(t, row.attempts, record.Attempts)

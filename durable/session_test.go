@@ -40,10 +40,8 @@ func TestDrain(t *testing.T) {
 			}}
 			in := pay("comp1", "1")
 			enqueueOne(t, e, in)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
 			began := time.Now()
-			require.NoError(t, e.Run(ctx))
+			runFor(t, e, time.Minute)
 			assert.LessOrEqual(t, time.Since(began), time.Minute+11*time.Second)
 			assert.GreaterOrEqual(t, time.Since(began), time.Minute+10*time.Second)
 			assert.Equal(t, durable.StateUnknown, find(t, e, in.ID).State)
@@ -406,9 +404,7 @@ func TestEngine_deadLettersHaveReasons(t *testing.T) {
 			_, err := e.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}}) // as by an Outbox
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
-			defer cancel()
-			require.NoError(t, e.Run(ctx))
+			runFor(t, e, 4*time.Hour)
 			dead := letters(t, e, durable.Filter{})
 			require.Len(t, dead, 1)
 			assert.Equal(t, row.reason, dead[0].Reason)

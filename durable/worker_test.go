@@ -107,14 +107,12 @@ func noHeartbeat(verb string) error { return map[string]error{"beat": errDown}[v
 func TestWorker_lostAnswerToClaim(t *testing.T) {
 	for name, alone := range map[string]bool{"alone": true, "while it sends other things": false} {
 		bubble.Run(t, name, func(t *testing.T) {
-			store := &shaky{Store: new(durable.Memory)}
-			e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			e, store := shakyStore(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
 				if s.ID.Key == "long" {
 					time.Sleep(4 * time.Minute)
 				}
 				return durable.Outcome{Class: durable.ClassSucceeded}
 			}))
-			e.Store = store
 			running(t, e)
 			if !alone {
 				enqueue(t, e, pay("comp1", "long"))
@@ -153,17 +151,15 @@ func TestStoreDown(t *testing.T) {
 	for _, verb := range []string{"all", "apply", "claim", "beat", "reap", "sweep"} {
 		for _, how := range []error{errDown, errSilent} {
 			bubble.Run(t, verb+": "+how.Error(), func(t *testing.T) {
-				store := &shaky{Store: new(durable.Memory)}
 				var mu sync.Mutex
 				done := map[string]bool{}
-				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+				e, store := shakyStore(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
 					time.Sleep(time.Second)
 					mu.Lock()
 					defer mu.Unlock()
 					done[s.Key] = true
 					return durable.Outcome{Class: durable.ClassSucceeded}
 				}))
-				e.Store = store
 				var failed atomic.Int64
 				e.Trace = &durable.Trace{Failed: func(error) { failed.Add(1) }}
 				enqueue(t, e, several("comp1", 40)...)
@@ -197,9 +193,7 @@ func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(succeeds)
 		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			require.NoError(t, e.Run(ctx))
-			cancel()
+			runFor(t, e, time.Minute)
 			assert.Zero(t, statsOf(t, e).Workers)
 		}
 		for _, key := range []string{"1", "2", "3"} {
@@ -225,9 +219,7 @@ func TestLeaveAlone(t *testing.T) {
 			assert.NoError(t, errOf(e.Work(t.Context(), 1)))
 		}()
 		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.NoError(t, e.Run(ctx))
+		runFor(t, e, time.Second)
 		changes, err := e.Store.Reap(t.Context(), 10)
 		require.NoError(t, err)
 		assert.Empty(t, changes)
@@ -338,9 +330,7 @@ func TestDeafGateway(t *testing.T) {
 		for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
 			enqueue(t, e, pay("comp1", key))
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
-		defer cancel()
-		require.NoError(t, e.Run(ctx))
+		runFor(t, e, 5*time.Hour)
 		assert.EqualValues(t, 3, most.Load())
 		time.Sleep(2 * time.Hour)
 	})
@@ -351,9 +341,7 @@ func TestDeafGateway(t *testing.T) {
 func TestEngine_silentStore(t *testing.T) {
 	for _, verb := range []string{"apply", "claim", "reap", "sweep"} {
 		bubble.Run(t, verb, func(t *testing.T) {
-			e := through(succeeds)
-			store := &shaky{Store: e.Store}
-			e.Store = store
+			e, store := shakyStore(succeeds)
 			var failed []error
 			e.Trace = &durable.Trace{Failed: func(err error) { failed = append(failed, err) }}
 			in := pay("comp1", "1")

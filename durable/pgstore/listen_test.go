@@ -2,7 +2,6 @@ package pgstore_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -77,12 +76,18 @@ func (l *listener) ready(apply func(key string)) {
 
 func (l *listener) await(key string) {
 	l.t.Helper()
+	require.Equal(l.t, key, receive(l.t, l.sent))
+}
+
+// receive waits for what comes from a channel.
+func receive[T any](t *testing.T, from <-chan T) (got T) {
+	t.Helper()
 	select {
-	case got := <-l.sent:
-		require.Equal(l.t, key, got)
+	case got = <-from:
 	case <-time.After(patience):
-		l.t.Fatalf("%q is not sent", key)
+		t.Fatal("nothing comes")
 	}
+	return got
 }
 
 // D20: commits of other stores are claimed without a poll, and rolled back ones never are.
@@ -102,11 +107,7 @@ func TestStore_wakesEnginesOfOtherProcesses(t *testing.T) {
 			t.Parallel()
 			dsn := postgrestest.Open(t)
 			l := listen(t, dsn, row.configure)
-			p := &place{dsn: dsn, pool: newPool(t, dsn, row.configure)}
-			db, err := sql.Open("pgx", dsn)
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, db.Close()) })
-			p.db = db
+			p := newPlace(t, dsn, row.configure)
 			store := newStore(t, p.pool)
 			apply := func(key string) { enqueueKey(t, store, key) }
 			l.ready(apply)
@@ -138,7 +139,7 @@ func TestStore_wakesEnginesOfOtherProcesses(t *testing.T) {
 func TestStore_wakesForPersons(t *testing.T) {
 	t.Parallel()
 	dsn := postgrestest.Open(t)
-	p := &place{dsn: dsn, pool: newPool(t, dsn, nil)}
+	p := newPlace(t, dsn, nil)
 	store := newStore(t, p.pool)
 	dead := func(key string) driver.Event {
 		in := order(0)
@@ -206,14 +207,14 @@ func TestListen_schemas(t *testing.T) {
 	for i, store := range stores {
 		wakes[i] = make(chan struct{}, 100)
 		go func() { ended <- store.Listen(ctx, func() { wakes[i] <- struct{}{} }) }()
-		awaitWake(t, wakes[i]) // it listens
+		receive(t, wakes[i]) // it listens
 	}
 	for i := range 3 {
 		applyAll(t, stores[0], batch(i, 1))
-		awaitWake(t, wakes[0])
+		receive(t, wakes[0])
 	}
 	applyAll(t, stores[1], batch(0, 1))
-	awaitWake(t, wakes[1])
+	receive(t, wakes[1])
 	assert.Never(t, func() bool { return len(wakes[1]) > 0 }, 50*time.Millisecond, time.Millisecond)
 	for i, want := range []int{3, 1} {
 		claimed, err := stores[i].Claim(t.Context(), claimOf("w", 100))
@@ -223,15 +224,6 @@ func TestListen_schemas(t *testing.T) {
 	cancel()
 	for range stores {
 		assert.ErrorIs(t, <-ended, context.Canceled)
-	}
-}
-
-func awaitWake(t *testing.T, wakes <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-wakes:
-	case <-time.After(patience):
-		t.Fatal("no wake")
 	}
 }
 
@@ -252,12 +244,7 @@ func TestListen_pooler(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, "unix", bouncer.Socket())
 		}
 	})
-	select {
-	case err := <-l.failed:
-		assert.ErrorIs(t, err, errors.ErrUnsupported)
-	case <-time.After(patience):
-		t.Fatal("nothing is reported")
-	}
+	require.ErrorIs(t, receive(t, l.failed), errors.ErrUnsupported)
 	assert.Never(t, func() bool { return len(l.failed) > 0 }, 2*time.Second, 20*time.Millisecond)
 	assert.Zero(t, l.connections(t.Context()))
 }

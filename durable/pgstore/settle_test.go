@@ -21,6 +21,20 @@ func TestSettle(t *testing.T) {
 	terms := &driver.Terms{KeyTTL: time.Hour, VisibilityDelay: time.Minute}
 	again := driver.Decision{Action: driver.Retry, At: time.Now().Add(time.Hour)}
 	bury := driver.Decision{Action: driver.Bury, Reason: "enough"}
+	leave := func(t *testing.T, s *Store, e *driver.Event) {
+		t.Helper()
+		require.NoError(t, errOf(s.Heartbeat(t.Context(), e.Worker, 0)))
+		require.NoError(t, errOf(s.Reap(t.Context(), 10)))
+	}
+	claimOne := func(t *testing.T, s *Store) driver.Record {
+		t.Helper()
+		c := claimOf("w")
+		c.Gateways["psp"] = driver.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
+		claimed, err := s.Claim(t.Context(), c)
+		require.NoError(t, err)
+		require.Len(t, claimed.Changes, 1)
+		return claimed.Changes[0].Record
+	}
 	rows := []struct {
 		name     string
 		outcome  driver.Outcome
@@ -45,23 +59,14 @@ func TestSettle(t *testing.T) {
 			err: driver.ErrFenced, state: driver.StateDead, letters: 1,
 		},
 		{
-			name: "reaped", outcome: driver.Outcome{Class: driver.ClassDeclined}, decision: bury,
-			before: func(t *testing.T, s *Store, e *driver.Event) {
-				require.NoError(t, errOf(s.Heartbeat(t.Context(), e.Worker, 0)))
-				require.NoError(t, errOf(s.Reap(t.Context(), 10)))
-			},
+			name: "reaped", outcome: driver.Outcome{Class: driver.ClassDeclined}, decision: bury, before: leave,
 			err: driver.ErrFenced, state: driver.StateUnknown,
 		},
 		{
 			name: "reaped, and claimed again", outcome: driver.Outcome{Class: driver.ClassSucceeded},
 			before: func(t *testing.T, s *Store, e *driver.Event) {
-				require.NoError(t, errOf(s.Heartbeat(t.Context(), e.Worker, 0)))
-				require.NoError(t, errOf(s.Reap(t.Context(), 10)))
-				c := claimOf(e.Worker)
-				c.Gateways["psp"] = driver.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
-				claimed, err := s.Claim(t.Context(), c)
-				require.NoError(t, err)
-				require.Len(t, claimed.Changes, 1)
+				leave(t, s, e)
+				claimOne(t, s)
 			},
 			err: driver.ErrFenced, state: driver.StateSending,
 		},
@@ -83,12 +88,7 @@ func TestSettle(t *testing.T) {
 				t.Parallel()
 				s := openInternal(t)
 				require.NoError(t, each(s.Apply(t.Context(), []driver.Event{enqueue("a", "k")})))
-				c := claimOf("w")
-				c.Gateways["psp"] = driver.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
-				claimed, err := s.Claim(t.Context(), c)
-				require.NoError(t, err)
-				require.Len(t, claimed.Changes, 1)
-				held := claimed.Changes[0].Record
+				held := claimOne(t, s)
 				e := driver.Event{
 					Kind: driver.EventFinish, Intent: driver.Intent{ID: held.ID}, Worker: "w", Generation: held.Generation,
 					Terms: terms, Outcome: row.outcome, Decision: row.decision,

@@ -55,9 +55,16 @@ func finish(t *testing.T, err error, commit, rollBack func() error) error {
 
 // place is where a store of a test is.
 type place struct {
-	dsn  string
 	pool *pgxpool.Pool
 	db   *sql.DB
+}
+
+func newPlace(t *testing.T, dsn string, configure func(*pgxpool.Config)) *place {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	return &place{newPool(t, dsn, configure), db}
 }
 
 type within func(t *testing.T, p *place, store *pgstore.Store, work func(driver.Outbox) error) error
@@ -81,18 +88,13 @@ func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(driver.Ou
 // them and their connections costs more than most tests.
 func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storetest.Suite {
 	t.Helper()
-	p := &place{dsn: postgrestest.Open(t)}
-	p.pool = newPool(t, p.dsn, configure)
-	again := newPool(t, p.dsn, configure)
-	db, err := sql.Open("pgx", p.dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, db.Close()) })
-	p.db = db
+	dsn := postgrestest.Open(t)
+	p, again := newPlace(t, dsn, configure), newPool(t, dsn, configure)
 	return storetest.Suite{
 		Rows: 200,
 		Open: func(t *testing.T) driver.Store {
 			store := newStore(t, p.pool)
-			_, err := db.ExecContext(t.Context(), `DO $$ BEGIN EXECUTE 'TRUNCATE ' || (SELECT string_agg(tablename, ', ') FROM pg_tables
+			_, err := p.db.ExecContext(t.Context(), `DO $$ BEGIN EXECUTE 'TRUNCATE ' || (SELECT string_agg(tablename, ', ') FROM pg_tables
 				WHERE schemaname = current_schema() AND tablename <> 'durable_schema'); END $$`)
 			require.NoError(t, err)
 			return store

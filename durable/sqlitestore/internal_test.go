@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -427,42 +427,40 @@ func bury(t *testing.T, s *Store) {
 	checkBooks(t, s)
 }
 
-// childRole says, in the environment, what the test binary is to do as another
-// process, with which database: see children.
-const childRole = "SQLITESTORE_CHILD"
+// mortalEnv says, in the environment, that the test binary is another process, which lives
+// a life and dies at the n-th thing that is written, with which database: "n path".
+const mortalEnv = "SQLITESTORE_CHILD"
 
 func TestMain(m *testing.M) {
-	role := os.Getenv(childRole)
+	role := os.Getenv(mortalEnv)
 	if role == "" {
 		os.Exit(m.Run())
 	}
-	args := strings.SplitN(role, " ", 3)
-	if err := children[args[0]](context.Background(), args[1], args[2]); err != nil {
+	if err := mortal(context.Background(), role); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 }
 
-var children = map[string]func(ctx context.Context, arg, path string) error{
-	// life dies at the n-th thing that is written, and says what it has done before.
-	"life": func(ctx context.Context, arg, path string) error {
-		s, err := Open(ctx, path)
-		if err != nil {
-			return err
-		}
-		left, err := strconv.Atoi(arg)
-		if err != nil {
-			return err
-		}
-		if err := s.dieAt(ctx, left); err != nil {
-			return err
-		}
-		if err := life(ctx, s, "mortal", func(what string) { fmt.Println(what) }); err != nil {
-			return err
-		}
-		fmt.Println("survived")
-		return s.Close()
-	},
+// mortal says what it has done.
+func mortal(ctx context.Context, role string) error {
+	n, path, _ := strings.Cut(role, " ")
+	left, err := strconv.Atoi(n)
+	if err != nil {
+		return err
+	}
+	s, err := Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	if err := s.dieAt(ctx, left); err != nil {
+		return err
+	}
+	if err := life(ctx, s, "mortal", func(what string) { fmt.Println(what) }); err != nil {
+		return err
+	}
+	fmt.Println("survived")
+	return s.Close()
 }
 
 // dieAt has SQLite kill the process when it is about to write the n-th row, or to
@@ -487,32 +485,18 @@ func (s *Store) dieAt(ctx context.Context, n int) error {
 	})
 }
 
-// startChild starts another process, and gives the lines that it says.
-func startChild(ctx context.Context, role, arg, path string) (*exec.Cmd, *bufio.Scanner, error) {
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), childRole+"="+role+" "+arg+" "+path)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	err = cmd.Start()
-	return cmd, bufio.NewScanner(out), err
-}
-
 // TestCrashBetweenStatements kills a process before each row that it writes and before
 // each commit. What it has said is there, what it was about to do is there wholly or not
 // at all, and everything comes to its end.
 func TestCrashBetweenStatements(t *testing.T) {
 	for n := 1; ; n++ {
 		path := filepath.Join(t.TempDir(), "test.db")
-		cmd, lines, err := startChild(t.Context(), "life", strconv.Itoa(n), path)
-		require.NoError(t, err)
-		var said []string
-		for lines.Scan() {
-			said = append(said, lines.Text())
-		}
-		_ = cmd.Wait()
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), fmt.Sprint(mortalEnv, "=", n, " ", path))
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		require.NotNil(t, cmd.ProcessState, "%v", err)
+		said := slices.Collect(strings.Lines(string(out)))
 		s, err := Open(t.Context(), path)
 		require.NoError(t, err)
 		checkBooks(t, s)
@@ -528,7 +512,7 @@ func TestCrashBetweenStatements(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, there, over.States[driver.StateDone]+over.States[driver.StateCanceled], "killed at %d", n)
 		require.NoError(t, s.Close())
-		if len(said) > 0 && said[len(said)-1] == "survived" {
+		if len(said) > 0 && said[len(said)-1] == "survived\n" {
 			assert.Greater(t, n, 30, "it was killed that often")
 			return
 		}
