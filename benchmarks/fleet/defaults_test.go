@@ -119,10 +119,9 @@ func TestDefaults_explicitValuesEqualZeroValues(t *testing.T) {
 	}
 	run := func(t *testing.T, p place, configure func(*resilienthttp.Transport)) Result {
 		t.Helper()
-		libraries := named(t, p.peer)
 		s := p.scenario
 		s.Configure = configure
-		return Run(t, Config{Scenario: s, Peer: libraries[0], Topology: p.topology, Seed: Seed})
+		return Run(t, configOf(t, s, p.peer, p.topology))
 	}
 	for _, p := range places {
 		t.Run(fmt.Sprintf("%s, %s, %s", p.scenario.Name, p.topology, p.peer), func(t *testing.T) {

@@ -20,6 +20,12 @@ func named(t *testing.T, names string) []peers.Peer {
 	return found
 }
 
+// configOf is that of a run of one library.
+func configOf(t *testing.T, s Scenario, peer string, topology Topology) Config {
+	t.Helper()
+	return Config{Scenario: s, Peer: named(t, peer)[0], Topology: topology, Seed: Seed}
+}
+
 // short runs ten virtual seconds of a scenario.
 func short(t *testing.T, scenario, peer string, topology Topology) Result {
 	t.Helper()
@@ -30,8 +36,7 @@ func scaled(t *testing.T, length time.Duration, scenario, peer string, topology 
 	t.Helper()
 	scenarios, err := Named(scenario)
 	require.NoError(t, err)
-	libraries := named(t, peer)
-	r := Run(t, Config{Scenario: scenarios[0].scaledTo(length), Peer: libraries[0], Topology: topology, Seed: Seed})
+	r := Run(t, configOf(t, scenarios[0].scaledTo(length), peer, topology))
 	t.Logf("\n%s\n%s", Header(), Line(Row{r}))
 	return r
 }

@@ -46,11 +46,10 @@ func TestGroups(t *testing.T) {
 
 // Runs of a bare client are short.
 func TestRunAll_returnsResultsInTheOrderOfTheRuns(t *testing.T) {
-	bare := named(t, "bare")
 	var runs []Config
 	for _, rate := range []float64{10, 1000, 100} {
 		s := Scenario{Name: "x", During: time.Second, Load: Load{Rate: rate, Clients: 1}}
-		runs = append(runs, Config{Scenario: s, Peer: bare[0], Topology: Own, Seed: Seed})
+		runs = append(runs, configOf(t, s, "bare", Own))
 	}
 	var rates []float64
 	RunAll(t, runs, func(r Result) { rates = append(rates, r.Scenario.Load.Rate) })
@@ -135,8 +134,7 @@ func TestSuccessBetween(t *testing.T) {
 // A bare client's calls fail during the outage, with all four failures, and not before or
 // after it.
 func TestBlips_failOnlyDuringTheOutage(t *testing.T) {
-	bare := named(t, "bare")
-	r := Run(t, Config{Scenario: blip(35, time.Second, callDeadline, false), Peer: bare[0], Topology: Own, Seed: Seed})
+	r := Run(t, configOf(t, blip(35, time.Second, callDeadline, false), "bare", Own))
 	require.Zero(t, r.During.Succeeded)
 	require.Equal(t, r.Offered-r.During.Calls, r.Succeeded)
 	require.Greater(t, r.After.Calls, 1200)
@@ -155,9 +153,8 @@ func TestMetSuccess_countsOnlyItsPathDuringTheOutage(t *testing.T) {
 }
 
 func TestDeadPorts_measureTheTimeUntilTheError(t *testing.T) {
-	naive := named(t, "naive")
 	for _, s := range deadPorts() {
-		r := Run(t, Config{Scenario: s, Peer: naive[0], Topology: Own, Seed: Seed})
+		r := Run(t, configOf(t, s, "naive", Own))
 		require.Equal(t, 300, r.Offered)
 		require.Zero(t, r.Succeeded)
 		require.InDelta(t, 0.3, r.Targets[s.Targets[0].What], 1e-9, "three pauses")
@@ -204,8 +201,7 @@ func TestLife_isInReadme(t *testing.T) {
 	results := map[string]Result{}
 	for _, s := range life() {
 		for _, name := range lifePeers() {
-			found := named(t, name)
-			results[s.Name+"/"+name] = Run(t, Config{Scenario: s, Peer: found[0], Topology: Shared, Seed: Seed})
+			results[s.Name+"/"+name] = Run(t, configOf(t, s, name, Shared))
 		}
 	}
 	root, err := report.Root()
@@ -237,9 +233,8 @@ func TestLife_isInReadme(t *testing.T) {
 // tiers with four attempts each send more.
 func TestTiers(t *testing.T) {
 	at := func(peer string) Result {
-		libraries := named(t, peer)
 		s := Scenario{Name: "tiers", During: 5 * time.Second, Tiers: 3, Load: Load{Rate: 20}, Server: always(1, Response{Status: 500})}
-		return Run(t, Config{Scenario: s, Peer: libraries[0], Topology: Shared, Seed: Seed})
+		return Run(t, configOf(t, s, peer, Shared))
 	}
 	require.InDelta(t, 1, at("bare").AttemptsPerCall(), 1e-9)
 	require.InDelta(t, 64, at("naive").AttemptsPerCall(), 1e-9)

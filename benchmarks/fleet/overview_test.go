@@ -39,18 +39,15 @@ func overviewIn(t *testing.T, page, want string) string {
 	return got
 }
 
-// overview are the rows of the table in docs/performance.md.
-func overview() []struct {
+// overviewRow is a row of the table in docs/performance.md.
+type overviewRow struct {
 	scenario string
 	topology Topology
 	text     string
-} {
-	type row = struct {
-		scenario string
-		topology Topology
-		text     string
-	}
-	return []row{
+}
+
+func overview() []overviewRow {
+	return []overviewRow{
 		{"healthy", Shared, "no fault"},
 		{"errors", Own, "1 % of responses are 500, per client"},
 		{"errors-30", Shared, "30 % are 500, shared"},

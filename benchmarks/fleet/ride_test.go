@@ -72,13 +72,12 @@ func TestBackAfterOutage(t *testing.T) {
 // A bare client loses all calls of an outage, and only these, with one attempt each. A broken path costs it
 // nothing more than its calls.
 func TestRideText(t *testing.T) {
-	bare := named(t, "bare")
 	var rows Rows
 	require.Empty(t, rows.RideText())
 	for _, name := range []string{"ride-reset-4s-300-deadline-10s-20", "ride-path-0.5-deadline-10s"} {
 		found, err := Named(name)
 		require.NoError(t, err)
-		rows.Add(Run(t, Config{Scenario: found[0], Peer: bare[0], Topology: found[0].Topologies[0], Seed: Seed}))
+		rows.Add(Run(t, configOf(t, found[0], "bare", found[0].Topologies[0])))
 	}
 	text := rows.RideText()
 	require.Regexp(t, `deadline 10s, away 4s +bare +0\.980 +0\.000 +0\.000! +1\.000 +1\.000 +1\.\d\d +1\.\d\d +1\.0000 +1\.0000 +0\.0 +0\.0 \n`, text)
@@ -126,9 +125,8 @@ func TestHanging_targets(t *testing.T) {
 
 // A bare client misses each target of a hanging server.
 func TestHanging_bareClientMissesThem(t *testing.T) {
-	libraries := named(t, "bare")
 	for _, s := range hanging() {
-		r := Run(t, Config{Scenario: s, Peer: libraries[0], Topology: Shared, Seed: Seed})
+		r := Run(t, configOf(t, s, "bare", Shared))
 		require.InDelta(t, never.Seconds(), failsAtOnce(r), 0.1, s.Name)
 		require.InDelta(t, 1, r.Targets[s.Targets[1].What], 0.01, s.Name)
 	}
@@ -140,10 +138,9 @@ func TestGates(t *testing.T) {
 	run := func(scenario, peer string) Result {
 		s, err := Named(scenario)
 		require.NoError(t, err)
-		libraries := named(t, peer)
 		s[0] = s[0].scaledTo(6 * time.Second)
 		s[0].Server.Workers, s[0].Server.Queue, s[0].Load.Rate = defaultWorkers/3, defaultQueue/3, Rate/3
-		r := Run(t, Config{Scenario: s[0], Peer: libraries[0], Topology: Shared, Seed: Seed})
+		r := Run(t, configOf(t, s[0], peer, Shared))
 		t.Logf("goodput %.3f, critical %.3f, default %.3f, batch %.3f, attempts %.3f",
 			r.CapacityUsed, successAt(critical)(r), successAt("/")(r), successAt(batch)(r), r.AttemptsPerCall())
 		return r
