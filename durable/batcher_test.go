@@ -125,8 +125,7 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 				failures = append(failures, err)
 			},
 		}
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -164,8 +163,7 @@ func TestBatcher_outcomeNotStored(t *testing.T) {
 				last = err
 			},
 		}
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		began := time.Now()
 		runFor(t, e, time.Minute)
 		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+time.Second)

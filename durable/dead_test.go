@@ -151,8 +151,7 @@ func TestRedrive_inDoubt(t *testing.T) {
 			return durable.Outcome{}
 		}))
 		e.Policy = durable.Schedule{MaxAge: 1}
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		work := func() {
 			work(t, e, 0)
 		}

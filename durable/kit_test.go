@@ -75,6 +75,14 @@ func enqueue(t *testing.T, e *durable.Engine, intents ...durable.Intent) {
 	}
 }
 
+// enqueuePay enqueues an intent.
+func enqueuePay(t *testing.T, e *durable.Engine) durable.Intent {
+	t.Helper()
+	in := pay("comp1", "1")
+	enqueueOne(t, e, in)
+	return in
+}
+
 func enqueueOne(t *testing.T, e *durable.Engine, in durable.Intent) durable.Receipt {
 	t.Helper()
 	receipt, err := e.Enqueue(t.Context(), in)

@@ -37,12 +37,7 @@ func TestLogTrace(t *testing.T) {
 			_, _ = io.WriteString(w, "SECRET answer")
 		}))
 		var log bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}}))
+		logger := logTo(&log)
 		h := durable.HTTP{
 			Client: &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport(), Trace: resilienthttp.LogTrace(logger)}}, NewRequest: post(server.URL),
 			Read: func(resp *http.Response, body []byte) durable.Outcome {
@@ -106,14 +101,14 @@ func TestLogTrace(t *testing.T) {
 	})
 }
 
-// logTo returns hooks that log to a buffer, without the time.
-func logTo(b *bytes.Buffer) *durable.Trace {
-	return durable.LogTrace(slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+// logTo logs all to a buffer, without the time.
+func logTo(b *bytes.Buffer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
-	}})))
+	}}))
 }
 
 // D26: the log, the journal and the span say the cause of a failed send, and not the mechanism that
@@ -154,9 +149,8 @@ func TestCause(t *testing.T) {
 			e := through(durable.HTTP{Client: row.client, NewRequest: func(s *durable.Send) (*http.Request, error) {
 				return http.NewRequest(http.MethodPost, row.url, bytes.NewReader(s.Payload))
 			}})
-			e.Trace, e.Policy = logTo(&log), durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)} // no second attempt here
-			in := pay("comp1", "1")
-			enqueue(t, e, in)
+			e.Trace, e.Policy = durable.LogTrace(logTo(&log)), durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)} // no second attempt here
+			in := enqueuePay(t, e)
 			work(t, e, 0)
 			assert.Contains(t, log.String(), "event=send_failed")
 			assert.Contains(t, log.String(), row.log)
@@ -179,7 +173,7 @@ func TestHold_saysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{Err: io.ErrUnexpectedEOF} }))
-		e.Trace = logTo(&log)
+		e.Trace = durable.LogTrace(logTo(&log))
 		enqueue(t, e, several("comp1", 20)...)
 		work(t, e, 20)
 		holds := holdsOf(t, e)
@@ -204,10 +198,9 @@ func TestDeclineCountsFrom(t *testing.T) {
 			}
 			return durable.Outcome{Class: durable.ClassDeclined, Status: http.StatusPaymentRequired}
 		}))
-		e.Trace, e.VisibilityDelay = logTo(&log), time.Hour
+		e.Trace, e.VisibilityDelay = durable.LogTrace(logTo(&log)), time.Hour
 		e.Policy = durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)}
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		work := func() {
 			t.Helper()
 			work(t, e, 0)

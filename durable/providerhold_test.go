@@ -461,8 +461,7 @@ func TestShutdown(t *testing.T) {
 				t.Error("the Policy was called")
 				return durable.Decision{Action: durable.Bury, At: now.Add(time.Hour)}
 			})
-			in := pay("comp1", "1")
-			enqueue(t, e, in)
+			in := enqueuePay(t, e)
 			runFor(t, e, time.Second)
 			record := find(t, e, in.ID)
 			assert.Equal(t, row.state, record.State)

@@ -144,8 +144,7 @@ func TestSchedule_spansItsMaxAge(t *testing.T) {
 					e := through(gateway)
 					e.Policy, e.KeyTTL, e.Retention, e.PollInterval = row.policy, 100*day, -1, 10*time.Minute
 					e.LeaseDuration = time.Hour // the heartbeats of a month
-					in := pay("comp1", "1")
-					enqueue(t, e, in)
+					in := enqueuePay(t, e)
 					running(t, e)
 					time.Sleep(outage + 90*time.Minute)
 					record := find(t, e, in.ID)

@@ -288,8 +288,7 @@ func TestEngine_notSentIsNotCounted(t *testing.T) {
 			assert.Equal(t, want, h.Attempts)
 			return durable.Decision{Action: durable.Bury}
 		})
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		work(t, e, 1)
 		assert.Equal(t, want, find(t, e, in.ID).Attempts)
 		assert.Len(t, journal(t, e, in.ID), 1)
@@ -343,8 +342,7 @@ func TestEngine_extremeTimes(t *testing.T) {
 			if row.most > time.Hour {
 				e.PollInterval = time.Second
 			}
-			in := pay("comp1", "1")
-			enqueue(t, e, in)
+			in := enqueuePay(t, e)
 			work(t, e, 0)
 			next := workOne(t, e, in.ID)
 			if !next.IsZero() {
@@ -427,8 +425,7 @@ func TestEngine_invalidOutcomes(t *testing.T) {
 			{Class: durable.ClassSucceeded, Reference: "\x00", Result: make([]byte, durable.LongestPayload+1)},
 		}
 		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome { return strange[s.Number-1] }))
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		running(t, e)
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -497,8 +494,7 @@ func TestFinders(t *testing.T) {
 				},
 			})
 			e.KeyTTL, e.PollInterval = -1, time.Minute
-			in := pay("comp1", "1")
-			enqueue(t, e, in)
+			in := enqueuePay(t, e)
 			running(t, e)
 			time.Sleep(80 * time.Hour)
 			synctest.Wait()
@@ -681,8 +677,7 @@ func TestGatewayOfItsOwn(t *testing.T) {
 			return durable.Outcome{}
 		}})
 		e.Policy = durable.Schedule{MaxAge: 1}
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		work(t, e, 0)
 		assert.Equal(t, "mine", find(t, e, in.ID).Reason)
 		time.Sleep(2 * time.Minute)

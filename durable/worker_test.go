@@ -49,8 +49,7 @@ func TestLostLease(t *testing.T) {
 				return durable.Outcome{Class: durable.ClassSucceeded, Reference: "new"}
 			}))
 			other.Store = store.Store
-			in := pay("comp1", "1")
-			enqueue(t, old, in)
+			in := enqueuePay(t, old)
 			running(t, old)
 			synctest.Wait()
 			store.set(func(string) error { return errDown })
@@ -85,8 +84,7 @@ func TestWorker_lateAnswerToClaim(t *testing.T) {
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
 		e.Store = store
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		work(t, e, 1)
 		assert.Zero(t, sends)
 		record := find(t, e, in.ID)
@@ -126,8 +124,7 @@ func TestWorker_lostAnswerToClaim(t *testing.T) {
 				}
 				return nil
 			})
-			in := pay("comp1", "1")
-			enqueue(t, e, in)
+			in := enqueuePay(t, e)
 			time.Sleep(10 * time.Millisecond)
 			synctest.Wait()
 			require.True(t, lost)
@@ -211,8 +208,7 @@ func TestLeaveAlone(t *testing.T) {
 			time.Sleep(time.Minute)
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -278,8 +274,7 @@ func TestEngine_graceAfterTimeout(t *testing.T) {
 				time.Sleep(after)
 				return durable.Outcome{Class: durable.ClassSucceeded}
 			}))
-			in := pay("comp1", "1")
-			enqueue(t, e, in)
+			in := enqueuePay(t, e)
 			work(t, e, 1)
 			assertState(t, e, in.ID, want)
 			time.Sleep(time.Second)
@@ -344,8 +339,7 @@ func TestEngine_silentStore(t *testing.T) {
 			e, store := shakyStore(succeeds)
 			var failed []error
 			e.Trace = &durable.Trace{Failed: func(err error) { failed = append(failed, err) }}
-			in := pay("comp1", "1")
-			enqueue(t, e, in)
+			in := enqueuePay(t, e)
 			var was atomic.Bool
 			store.set(func(name string) error {
 				if name != verb || was.Swap(true) {
@@ -402,8 +396,7 @@ func TestEngine_stopDuringClaim(t *testing.T) {
 			bubble.Run(t, row.name+": "+name, func(t *testing.T) {
 				e := through(succeeds)
 				e.Store, e.DrainTimeout = &tardy{e.Store, row.by}, row.drain
-				in := pay("comp1", "1")
-				enqueue(t, e, in)
+				in := enqueuePay(t, e)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 				defer cancel()
 				began := time.Now()
@@ -421,8 +414,7 @@ func TestEngine_stopDuringClaim(t *testing.T) {
 func TestEngine_endedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic("sent") }))
-		in := pay("comp1", "1")
-		enqueue(t, e, in)
+		in := enqueuePay(t, e)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, errOf(e.WorkOne(ctx, in.ID)), context.Canceled)
