@@ -29,6 +29,7 @@ func FuzzParse(f *testing.F) {
 		"Ratelimit: (1 \"x\";a=?1 %\"f%c3\");b=@-1, *t:/;c=-1.5;r=9223372036854775808;t=1e9",
 		"Ratelimit: \"p\";a=1;w=1;c=9;pk=:YQ==:\nRatelimit-Policy: \"p\";q=9;w=60",
 		"Age: 5\nRatelimit: \"p\";r=1;t=1",
+		"X-Ram: 1\nBeta-M: 2",
 	} {
 		f.Add(lines)
 	}
