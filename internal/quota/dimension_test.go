@@ -127,30 +127,6 @@ func TestQuota_bucketShownInRejectionsOnly(t *testing.T) {
 	}
 }
 
-// seen is a quota as a response has it.
-func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Dimension {
-	return ratelimitheader.Dimension{Limit: limit, Remaining: remaining, Reset: reset}
-}
-
-// observe lets the dimension learn from one response, as a bucket does.
-func observe(d *dimension, field ratelimitheader.Dimension, sent, now time.Time, rejected bool) {
-	o := observation{sent: sent, now: now, longest: time.Hour, newer: true, rejected: rejected}
-	o.read(&field, nil)
-	current := d.learn(&o)
-	a := Response{Status: http.StatusTooManyRequests}
-	if rejected && a.exhausts(&field) {
-		d.reject(now, current)
-	}
-}
-
-// opens returns when the dimension has enough for a request.
-func (d *dimension) opens(now time.Time) time.Time {
-	if d.refill() > 0 {
-		return d.refilledAt(d.need(0), 0)
-	}
-	return d.end.reset
-}
-
 // A sliding window is not a token bucket: its reset moves too, but is always a window away.
 func TestDimension_slidingWindow(t *testing.T) {
 	for _, row := range []struct {
@@ -165,11 +141,15 @@ func TestDimension_slidingWindow(t *testing.T) {
 			d, now := dimension{}, time.Now()
 			for used := int64(10); used <= 100; used += 10 {
 				now = now.Add(3 * time.Second)
-				field := seen(100, 100-used, row.reset(used))
-				field.Window = time.Minute
-				observe(&d, field, now, now, false)
+				o := observation{sent: now, now: now, longest: time.Hour, newer: true}
+				o.read(&ratelimitheader.Dimension{Limit: 100, Remaining: 100 - used, Reset: row.reset(used), Window: time.Minute}, nil)
+				d.learn(&o)
 			}
-			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
+			opens := d.end.reset
+			if d.refill() > 0 {
+				opens = d.refilledAt(d.need(0), 0)
+			}
+			require.Equal(t, row.wait, opens.Sub(now).Round(time.Millisecond))
 		})
 	}
 }
