@@ -80,6 +80,10 @@ func TestClassifyBody(t *testing.T) {
 			require.Equal(t, row.verdict, lastOf(t, resp).Verdict)
 		})
 	}
+	bubble.Run(t, "no response: not called", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(failing(errReset), status(200)), Policy: resilienthttp.Policy{ClassifyBody: byCode}}
+		readAll(t, roundTrip(t, tr, get(t)))
+	})
 }
 
 // V4: the body that ClassifyBody gets, and that the caller reads the same body.
