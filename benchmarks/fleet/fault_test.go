@@ -50,11 +50,7 @@ func TestFault_responses(t *testing.T) {
 				require.Equal(t, row.after, r.header.Get("Retry-After"))
 				require.GreaterOrEqual(t, r.took, row.least)
 				require.LessOrEqual(t, r.took, row.most)
-				if row.err == nil {
-					require.NoError(t, r.err)
-				} else {
-					require.ErrorIs(t, r.err, row.err)
-				}
+				require.ErrorIs(t, r.err, row.err)
 			})
 		})
 	}

@@ -318,17 +318,9 @@ func TestDiskFull_nonTransactional(t *testing.T) {
 // tables returns SQLite's description of the tables.
 func tables(t *testing.T, db *sql.DB) []string {
 	t.Helper()
-	rows, err := db.Query("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY name")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rows.Close()) }()
-	var all []string
-	for rows.Next() {
-		var kind, name, table, text string
-		require.NoError(t, rows.Scan(&kind, &name, &table, &text))
-		all = append(all, kind+" "+name+" "+table+" "+text)
-	}
-	require.NoError(t, rows.Err())
-	return all
+	var all string
+	require.NoError(t, db.QueryRow("SELECT group_concat(concat_ws(' ', type, name, tbl_name, sql), char(10, 10) ORDER BY name) FROM sqlite_schema").Scan(&all))
+	return strings.Split(all, "\n\n")
 }
 
 // TestSchema_anotherTool: another tool's execution of Schema makes the tables of Open,
