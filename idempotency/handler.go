@@ -276,8 +276,7 @@ func (v *requestHandler) claim() (*driver.Claim, bool) {
 	case err != nil:
 		return nil, v.reject(bodyIncomplete, Invalid, err, "")
 	}
-	claim := v.executor.options.claim(v.event.ID, v.Fingerprint(v.r, body))
-	return &claim, true
+	return new(v.executor.options.claim(v.event.ID, v.Fingerprint(v.r, body))), true
 }
 
 // answer is for a request that is not executed.

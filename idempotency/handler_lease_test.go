@@ -559,8 +559,7 @@ func TestTheBankIsChargedOnce(t *testing.T) {
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				bank.Add(1)
 				if row.away > 0 && back.Load() == nil {
-					until := time.Now().Add(row.away)
-					back.Store(&until)
+					back.Store(new(time.Now().Add(row.away)))
 				}
 				<-req.Context().Done() // the bank takes its time
 				if row.code != 0 {

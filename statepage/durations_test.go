@@ -43,7 +43,6 @@ func (own) MarshalJSON() ([]byte, error) { return []byte(`"mine"`), nil }
 // TestSpans: a time.Duration anywhere in a state is seconds in the JSON, and a span in the
 // HTML; all else is as encoding/json has it.
 func TestSpans(t *testing.T) {
-	most := time.Minute
 	ring := &node{}
 	ring.Next = ring
 	for _, row := range []struct {
@@ -56,7 +55,7 @@ func TestSpans(t *testing.T) {
 		{"none", time.Duration(0), `0`, "s 0 s"},
 		{"nothing", nil, `null`, "s –"},
 		{"a number that is none", int64(5), `5`, "s 5"},
-		{"fields", spans{Wait: 1500 * time.Millisecond, Most: &most}, `{"wait":1.5,"Most":60}`, "wait 1.5 s Most 60 s"},
+		{"fields", spans{Wait: 1500 * time.Millisecond, Most: new(time.Minute)}, `{"wait":1.5,"Most":60}`, "wait 1.5 s Most 60 s"},
 		{"a pointer", &spans{}, `{"wait":0,"Most":null}`, "wait 0 s Most –"},
 		{"no pointer", (*spans)(nil), `null`, "s –"},
 		{"a list", []time.Duration{time.Second, 2}, `[1,2e-9]`, "1 1 s 2 0"},

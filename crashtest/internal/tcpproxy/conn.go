@@ -117,8 +117,7 @@ type gate struct {
 }
 
 func (g *gate) shut() {
-	opened := make(chan struct{})
-	g.opened.CompareAndSwap(nil, &opened)
+	g.opened.CompareAndSwap(nil, new(make(chan struct{})))
 }
 
 func (g *gate) open() {

@@ -140,8 +140,7 @@ func TestDecide_table(t *testing.T) {
 				var r *driver.Record
 				if column != "absent" {
 					name, doubt := strings.CutSuffix(column, "?")
-					record := inState(states[name], doubt)
-					r = &record
+					r = new(inState(states[name], doubt))
 				}
 				var before driver.Record
 				if r != nil {
@@ -333,8 +332,7 @@ func TestDecide_notFound(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := inState(driver.StateQuerying, true)
 			r.ClaimedAt = r.LastSentAt.Add(row.asks)
-			e := finish(driver.ClassNotFound, driver.Retry)
-			change, err := driver.Decide(&r, &e, epoch) // answered long after
+			change, err := driver.Decide(&r, new(finish(driver.ClassNotFound, driver.Retry)), epoch) // answered long after
 			require.NoError(t, err)
 			assert.Equal(t, row.want, change.Record.State)
 		})
@@ -370,8 +368,7 @@ func TestDecide_epoch(t *testing.T) {
 		{"found not to be done, by a person", driver.StateDead, true, resolve(driver.ClassNotFound), 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := inState(row.state, row.doubt)
-			change, err := driver.Decide(&r, &row.event, epoch)
+			change, err := driver.Decide(new(inState(row.state, row.doubt)), &row.event, epoch)
 			require.NoError(t, err)
 			assert.Equal(t, row.want, change.Record.Epoch)
 			assert.Equal(t, row.want != 1, change.Record.FirstSentAt.IsZero(), "the next epoch begins with its first send")
@@ -380,8 +377,7 @@ func TestDecide_epoch(t *testing.T) {
 	t.Run("a key that would not protect the next send is left", func(t *testing.T) {
 		r := inState(driver.StateWaiting, false)
 		r.FirstSentAt = epoch.Add(-24 * time.Hour)
-		e := event(driver.EventClaim)
-		change, err := driver.Decide(&r, &e, epoch)
+		change, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch)
 		require.NoError(t, err)
 		assert.Equal(t, 2, change.Record.Epoch)
 		assert.Equal(t, epoch, change.Record.FirstSentAt)
@@ -490,10 +486,8 @@ func TestDecide_times(t *testing.T) {
 // D3: after its worker died, an intent is sent again while its key protects. If it was being
 // queried, it is queried again.
 func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
-	lose := event(driver.EventLeaseExpired)
 	for state, ask := range map[driver.State]bool{driver.StateSending: false, driver.StateQuerying: true} {
-		r := inState(state, true)
-		change, err := driver.Decide(&r, &lose, epoch)
+		change, err := driver.Decide(new(inState(state, true)), new(event(driver.EventLeaseExpired)), epoch)
 		require.NoError(t, err)
 		assert.Equal(t, ask, change.Record.QueryNext, state)
 	}
