@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +25,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -154,39 +154,36 @@ func TestWork(t *testing.T) {
 			w.Engine.Store = broken{w.Engine.Store}
 		}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				sends := 0
-				engine := func(store durable.Store) *durable.Engine {
-					return &durable.Engine{Store: store, Policy: every{}, Gateways: map[string]durable.Gateway{
-						"psp": gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-							sends++
-							return durable.Outcome{Class: row.class}
-						}),
-					}}
-				}
-				store := new(durable.Memory)
-				before := engine(store)
-				if !row.absent {
-					in := in
-					in.NotBefore = time.Now().Add(row.delay)
-					require.NoError(t, errOf(before.Enqueue(t.Context(), in)))
-				}
-				if row.prepare != nil {
-					row.prepare(t, before)
-				}
-				worker := &riverwork.Worker{Engine: engine(store)}
-				if row.change != nil {
-					row.change(worker)
-				}
-				job := &river.Job[riverwork.Args]{Args: riverwork.Args(in.ID)}
-				if row.job != nil {
-					row.job(job)
-				}
-				row.want(t, worker.Work(t.Context(), job))
-				assert.Equal(t, row.sends, sends)
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			sends := 0
+			engine := func(store durable.Store) *durable.Engine {
+				return &durable.Engine{Store: store, Policy: every{}, Gateways: map[string]durable.Gateway{
+					"psp": gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+						sends++
+						return durable.Outcome{Class: row.class}
+					}),
+				}}
+			}
+			store := new(durable.Memory)
+			before := engine(store)
+			if !row.absent {
+				in := in
+				in.NotBefore = time.Now().Add(row.delay)
+				require.NoError(t, errOf(before.Enqueue(t.Context(), in)))
+			}
+			if row.prepare != nil {
+				row.prepare(t, before)
+			}
+			worker := &riverwork.Worker{Engine: engine(store)}
+			if row.change != nil {
+				row.change(worker)
+			}
+			job := &river.Job[riverwork.Args]{Args: riverwork.Args(in.ID)}
+			if row.job != nil {
+				row.job(job)
+			}
+			row.want(t, worker.Work(t.Context(), job))
+			assert.Equal(t, row.sends, sends)
 		})
 	}
 }
