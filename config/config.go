@@ -70,8 +70,7 @@ func Read(r io.Reader, t *resilienthttp.Transport) error {
 
 // wellFormed returns an error with the line if the text is not valid JSON.
 func wellFormed(text []byte) error {
-	var object json.RawMessage
-	err := json.Unmarshal(text, &object)
+	err := json.Unmarshal(text, new(json.RawMessage))
 	if syntaxErr, ok := errors.AsType[*json.SyntaxError](err); ok {
 		before := text[:min(max(syntaxErr.Offset, 0), int64(len(text)))]
 		return fmt.Errorf("line %d: %w", 1+bytes.Count(before, []byte("\n")), err)

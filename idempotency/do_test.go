@@ -103,7 +103,6 @@ func TestDo_endings(t *testing.T) {
 			assert.Equal(t, row.calls, calls.Load())
 			assert.Equal(t, []idempotency.Disposition{row.d, row.dAgain}, remembered.dispositions())
 			assert.Len(t, remembered.unknowns(), row.unknowns)
-			var final *idempotency.PermanentError
 			switch {
 			case row.err == nil:
 				require.NoError(t, err)
@@ -111,7 +110,7 @@ func TestDo_endings(t *testing.T) {
 			case row.again != nil:
 				require.ErrorIs(t, err, row.again)
 			default:
-				require.ErrorAs(t, err, &final)
+				require.ErrorAs(t, err, new(*idempotency.PermanentError))
 				assert.Contains(t, err.Error(), errWork.Error())
 			}
 		})
@@ -316,11 +315,10 @@ func TestDo_storeFails(t *testing.T) {
 		{"lease lost, failed", rule{onRelease, 1, 0, lease}, harmless, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			var calls atomic.Int64
 			var remembered hooks
 			store := faulty(new(idempotency.Memory), row.rule)
 			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
-			result, err := x.Do(t.Context(), doID, "", counted(&calls, doResult, row.work))
+			result, err := x.Do(t.Context(), doID, "", counted(new(atomic.Int64), doResult, row.work))
 			for _, want := range row.want {
 				require.ErrorIs(t, err, want)
 			}

@@ -334,9 +334,8 @@ func (s *renewing) Renew(ctx context.Context, _ driver.Lease, _ time.Duration) e
 // failure is not reported.
 func TestRenewal_endsWithTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var cause atomic.Value
 		store := &renewing{ended: make(chan time.Time, 1)}
-		r := newRig(store, working(11*time.Second, &cause))
+		r := newRig(store, working(11*time.Second, new(atomic.Value)))
 		began := time.Now()
 		r.post(t)
 		assert.Equal(t, 11*time.Second, time.Since(began))

@@ -61,8 +61,7 @@ func (c *composition) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval: shortest, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: longest,
 	}), backoff.WithMaxTries(tries(req)), backoff.WithMaxElapsedTime(0))
-	var after *backoff.RetryAfterError
-	if last != nil && (errors.Is(err, errStatus) || errors.As(err, &after)) {
+	if last != nil && (errors.Is(err, errStatus) || errors.As(err, new(*backoff.RetryAfterError))) {
 		return last, nil
 	}
 	if err != nil {

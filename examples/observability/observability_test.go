@@ -115,8 +115,7 @@ func requireSpan(t *testing.T, text string) {
 func TestRun_canceled(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	var out bytes.Buffer
-	p := program{out: &out, window: time.Second, listen: listen(memhttp.NewNetwork(t))}
+	p := program{out: new(bytes.Buffer), window: time.Second, listen: listen(memhttp.NewNetwork(t))}
 	require.ErrorIs(t, p.run(ctx), context.Canceled)
 	p.listen = func() (net.Listener, error) { return nil, assert.AnError }
 	require.ErrorIs(t, p.run(t.Context()), assert.AnError)

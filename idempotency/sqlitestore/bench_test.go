@@ -45,8 +45,7 @@ func benchmarkOutcome() driver.Outcome {
 func BenchmarkModes(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {
-			var keys atomic.Int64
-			compare(b, clients, &keys, benchmarkModes(b, open(b, filepath.Join(b.TempDir(), "bench.db"))), "raw")
+			compare(b, clients, new(atomic.Int64), benchmarkModes(b, open(b, filepath.Join(b.TempDir(), "bench.db"))), "raw")
 		})
 	}
 }

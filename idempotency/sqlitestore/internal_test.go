@@ -148,8 +148,7 @@ func TestApply_recordChanged(t *testing.T) {
 				require.NoError(t, err)
 				assert.Nil(t, record)
 			}
-			var clock int64
-			require.ErrorIs(t, s.forWork[unchanged].(*sql.Stmt).QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
+			require.ErrorIs(t, s.forWork[unchanged].(*sql.Stmt).QueryRow(asJudgedArgs(judged)...).Scan(new(int64)), sql.ErrNoRows)
 			require.NoError(t, errOf(s.kit.Work.Exec("DELETE FROM idempotency_records")))
 			require.NoError(t, errOf(s.forWriting.apply(t.Context(), driver.Insert, nil, &claim)))
 			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
