@@ -103,21 +103,6 @@ func TestMap_isBounded(t *testing.T) {
 	}
 }
 
-func TestMap_usedEntriesStay(t *testing.T) {
-	m := Map[string, int]{Max: 100}
-	for i := range 50 {
-		*m.Get("hot" + strconv.Itoa(i)) = 1
-	}
-	for i := range 10000 {
-		m.Get("once" + strconv.Itoa(i))
-		if i%10 == 0 { // five times in a turn of the hand
-			for i := range 50 {
-				require.Equal(t, 1, *m.Get("hot" + strconv.Itoa(i)))
-			}
-		}
-	}
-}
-
 func TestMap_peekDoesNotUse(t *testing.T) {
 	m := Map[string, int]{Max: 10}
 	m.Get("watched")
