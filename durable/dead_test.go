@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -90,13 +91,9 @@ func jobOf(t *testing.T, e *durable.Engine, id durable.JobID) durable.Job {
 	t.Helper()
 	jobs, err := e.Jobs(t.Context())
 	require.NoError(t, err)
-	for _, job := range jobs {
-		if job.ID == id {
-			return job
-		}
-	}
-	require.Fail(t, "no such job")
-	return durable.Job{}
+	i := slices.IndexFunc(jobs, func(job durable.Job) bool { return job.ID == id })
+	require.NotEqual(t, -1, i, "no such job")
+	return jobs[i]
 }
 
 // D12: after a decline, a redriven intent has a new epoch and new counts. Redriven intents are

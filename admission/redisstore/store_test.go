@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -746,12 +747,7 @@ func TestSharedQuotaChaos(t *testing.T) {
 // duringOutage reports whether at is in an outage, or 300 ms after it: until then the
 // processes do not know that the store is back.
 func duringOutage(outages []outage, at time.Time) bool {
-	for _, o := range outages {
-		if at.After(o.from) && at.Before(o.to.Add(300*time.Millisecond)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(outages, func(o outage) bool { return at.After(o.from) && at.Before(o.to.Add(300*time.Millisecond)) })
 }
 
 // errOf is the error of a call. The value does not matter.
