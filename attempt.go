@@ -153,8 +153,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	}
 	if c.hedge != nil || a.concurrent {
 		// A copy may be in flight at the same time, and even after the call.
-		url := *a.request.URL
-		a.request.URL, header = &url, header.Clone()
+		a.request.URL, header = new(*a.request.URL), header.Clone()
 	}
 	a.request.Header, a.request.Body = header, body
 	if a.request.GetBody != nil && a.mayRepeatUnseen() {

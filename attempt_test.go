@@ -771,8 +771,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 	for name, rcode := range map[string]byte{"NXDOMAIN": 3, "SERVFAIL": 2} {
 		t.Run("§4.8 DNS "+name, func(t *testing.T) {
 			attempts := realPOST(t, &http.Transport{DialContext: dnsThatSays(rcode)}, "http://api.test./")
-			var dns *net.DNSError
-			require.ErrorAs(t, attempts[0].Err, &dns)
+			require.ErrorAs(t, attempts[0].Err, new(*net.DNSError))
 			if rcode == 3 {
 				require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
 				require.Len(t, attempts, 1)
@@ -997,8 +996,7 @@ func TestHandshakes(t *testing.T) {
 			<-r.Context().Done()
 		})), memhttp.TLS())
 		attempts := realPOST(t, server.Transport(), server.URL)
-		var record tls.RecordHeaderError
-		require.ErrorAs(t, attempts[0].Err, &record)
+		require.ErrorAs(t, attempts[0].Err, new(tls.RecordHeaderError))
 		require.Len(t, attempts, 1)
 		served.AssertRequests(t, 1)
 	})

@@ -78,8 +78,7 @@ func (p Policy) withDefaults() Policy {
 	p.MaxAttempts = min(max(cmp.Or(p.MaxAttempts, defaultMaxAttempts), 1), maxMaxAttempts)
 	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
 	if p.Stream != nil {
-		stream := *p.Stream // a program may read a new configuration into its own while calls use this one
-		p.Stream = &stream
+		p.Stream = new(*p.Stream) // a program may read a new configuration into its own while calls use this one
 	}
 	return p
 }
@@ -133,8 +132,7 @@ func (t *Transport) SetPolicy(p Policy) error {
 	if err := errors.Join(p.check(), c.deadlineHeader.checkMargin(&p)); err != nil {
 		return err
 	}
-	p = p.withDefaults()
-	c.policy.Store(&p)
+	c.policy.Store(new(p.withDefaults()))
 	return nil
 }
 

@@ -116,8 +116,7 @@ func TestOuterRetries(t *testing.T) {
 	}{
 		{name: "the same request: one call's retries", again: same, want: own + ours - 1},
 		{name: "shallow copies, as go-retryablehttp makes them: one call's retries", again: func(r *http.Request) *http.Request {
-			shallow := *r
-			return &shallow
+			return new(*r)
 		}, want: own + ours - 1},
 		{name: "a client with a timeout, which copies: one call's retries", again: same, change: func(c *http.Client, _ *resilienthttp.Transport) {
 			c.Timeout = time.Hour

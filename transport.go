@@ -134,8 +134,7 @@ func (t *Transport) configure() {
 	c.own.budget = t.Budget == nil
 	c.own.rateLimit = t.RateLimit == nil
 	c.own.breaker = t.Breaker == nil
-	policy := t.Policy.withDefaults()
-	c.policy.Store(&policy)
+	c.policy.Store(new(t.Policy.withDefaults()))
 	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.records = &scope.Map[string, scopeRecords]{
 		Max: cmp.Or(t.MaxScopes, scope.DefaultMax), Init: func(name string, s *scopeRecords) { s.init(c, name) },

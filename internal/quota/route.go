@@ -139,8 +139,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	for _, key := range keys {
 		r := l.routes.Get(key)
 		if known := r.bucket.Load(); known == nil || *known != named {
-			learned := named // allocates only if there is a change
-			r.bucket.Store(&learned)
+			r.bucket.Store(new(named))
 		}
 	}
 	return l.buckets.Get(named.key(p.bucket.account, &k))

@@ -148,8 +148,7 @@ func TestQueue_sweeps(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		late := MaxWaitExceeded
-		enter(5*time.Second, &late, 500*time.Millisecond)
+		enter(5*time.Second, new(MaxWaitExceeded), 500*time.Millisecond)
 		enter(time.Minute, nil, 10*time.Second)
 		time.Sleep(500 * time.Millisecond)
 		g.mu.Lock()
