@@ -88,6 +88,22 @@ func (w *fixedWindow) asksToWait(at time.Duration, _ string) (status int, fields
 	return http.StatusOK, nil
 }
 
+// tokenBucket gains so many tokens in a second.
+type tokenBucket struct {
+	perSecond, burst, tokens float64
+	last                     time.Duration
+}
+
+// respond takes a token, and shows the bucket with the time until it is full.
+func (b *tokenBucket) respond(at time.Duration, prefix string) (status int, fields []any) {
+	b.tokens, b.last = min(b.burst, b.tokens+b.perSecond*(at-b.last).Seconds()), at
+	if status = http.StatusTooManyRequests; b.tokens >= 1 {
+		b.tokens, status = b.tokens-1, http.StatusOK
+	}
+	full := time.Duration((b.burst - b.tokens) / b.perSecond * float64(time.Second))
+	return status, []any{prefix + "Limit", int(b.burst), prefix + "Remaining", int(b.tokens), prefix + "Reset", seconds(full)}
+}
+
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // limiterLoad is the calling side: workers that call again and again, with a pause and a path each,
@@ -217,17 +233,32 @@ func TestRateLimit_badlyTold(t *testing.T) {
 			return (&fixedWindow{limit: 20 + r.IntN(15), length: s, offset: time.Duration(r.Int64N(int64(s)))}).shownBy429s
 		}, limiterLoad{1, 40, 600 * time.Millisecond, []string{"/"}}},
 		{"a small token bucket that only 429s show", .50, func(r *rand.Rand) limiterModel {
-			burst, rate := float64(1+r.IntN(2)), float64(1+r.IntN(2))
-			tokens, last := burst, time.Duration(0)
-			return func(at time.Duration, _ string) (int, []any) {
-				tokens, last = min(burst, tokens+rate*(at-last).Seconds()), at
-				if tokens < 1 {
-					return 429, []any{"RateLimit-Limit", strconv.FormatFloat(burst, 'f', 0, 64), "RateLimit-Remaining", 0, "RateLimit-Reset", 1, "Retry-After", 1}
+			burst := float64(1 + r.IntN(2))
+			b := &tokenBucket{burst: burst, tokens: burst, perSecond: float64(1 + r.IntN(2))}
+			return func(at time.Duration, _ string) (status int, fields []any) {
+				if status, fields = b.respond(at, "RateLimit-"); status == http.StatusOK {
+					return status, nil
 				}
-				tokens--
-				return 200, nil
+				return status, append(fields[:4], "RateLimit-Reset", 1, "Retry-After", 1)
 			}
 		}, limiterLoad{1, 4, s, []string{"/"}}},
+		{"a fast and small token bucket, shown in whole seconds", .90, func(r *rand.Rand) limiterModel {
+			b := &tokenBucket{burst: float64(1 + r.IntN(4)), perSecond: 10 + 20*r.Float64()}
+			return func(at time.Duration, _ string) (int, []any) { return b.respond(at, "X-RateLimit-") }
+		}, limiterLoad{1, 20, s, []string{"/"}}},
+		{"a window of a second that begins with its first request, shown by a date", .85, func(r *rand.Rand) limiterModel {
+			limit, used, ends, clock := 10+r.IntN(20), 0, time.Duration(0), time.Duration(1+r.IntN(9))*s/10
+			return func(at time.Duration, _ string) (status int, fields []any) {
+				if at >= ends {
+					used, ends = 0, at+s
+				}
+				if status = http.StatusTooManyRequests; used < limit {
+					used, status = used+1, http.StatusOK
+				}
+				reset := time.Now().Add(clock + ends - at + s - 1).UTC().Format("2006-01-02T15:04:05Z")
+				return status, []any{"X-RateLimit-Limit", limit, "X-RateLimit-Remaining", limit - used, "X-RateLimit-Reset", reset}
+			}
+		}, limiterLoad{1, 20, s, []string{"/"}}},
 		{"one path is limited, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
 		{"one customer, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
 		{"one path, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
@@ -279,15 +310,8 @@ func TestRateLimit_littleCapacity(t *testing.T) {
 		}},
 		{"a token bucket", func(rate float64) limiterModel {
 			burst := math.Floor(2 * rate)
-			tokens, last := burst, time.Duration(0)
-			return func(at time.Duration, _ string) (status int, fields []any) {
-				tokens, last = min(burst, tokens+rate*(at-last).Seconds()), at
-				if status = http.StatusTooManyRequests; tokens >= 1 {
-					tokens, status = tokens-1, http.StatusOK
-				}
-				full := time.Duration((burst - tokens) / rate * float64(time.Second))
-				return status, []any{"X-RateLimit-Limit", int(burst), "X-RateLimit-Remaining", int(tokens), "X-RateLimit-Reset", seconds(full)}
-			}
+			b := &tokenBucket{burst: burst, tokens: burst, perSecond: rate}
+			return func(at time.Duration, _ string) (int, []any) { return b.respond(at, "X-RateLimit-") }
 		}},
 	} {
 		for seed := range uint64(3) {

@@ -27,6 +27,8 @@ type dimension struct {
 
 	end        end
 	part       float64       // of the unit of the reset that calls wait
+	waits      int           // that must end with a success before the part is halved
+	patience   int           // their number after the last rejection; 0: none
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
 	short      bool          // a rejection shows that too little remains
@@ -94,7 +96,9 @@ func (d *dimension) learn(o *observation) bool {
 		return true
 	}
 	d.standing = followed
-	d.shownOnSuccess = d.shownOnSuccess || !o.rejected
+	if !o.rejected && !d.shownOnSuccess {
+		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, patience, patience
+	}
 	d.learnSize(o)
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
 		o.end.cut = sooner(o.end.cut, d.endsBy)
@@ -138,14 +142,16 @@ func (d *dimension) take(o *observation) {
 	d.guess()
 }
 
-// initialPart is the part of a reset's unit that calls wait at first.
-const initialPart = 0.25
+// initialPart is the part of a reset's unit that calls wait at first, if only rejections show it. Of one that responses show it is
+// all. So the first calls are not rejected, but after so many waits (patience) half of the part is tried, because the quota may
+// be a token bucket that refills sooner. Each rejection of that makes the waits until the next try as many times more.
+const initialPart, patience, maxPatience = 0.25, 8, 512
 
-// guess guesses when the reset is. Most servers round it up to a second. That is long for a token bucket that only
-// rejections show, so a part of it is waited if it is half of the wait.
+// guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
+// is waited then.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
-	if unit := d.end.reset.Sub(d.end.early); !d.shownOnSuccess && d.end.reset.Sub(d.at) <= 2*unit {
+	if unit := d.end.reset.Sub(d.end.early); d.claimed && d.end.reset.Sub(d.at) <= 2*unit {
 		d.end.likely = d.end.early.Add(time.Duration(d.part * float64(unit)))
 	}
 }
@@ -153,12 +159,16 @@ func (d *dimension) guess() {
 // test learns the part from the result of the first request after a reset.
 func (d *dimension) test(sent time.Time, a *Response) {
 	switch {
-	case d.first.IsZero() || !sent.Equal(d.first):
+	case d.first.IsZero() || !sent.Equal(d.first) || d.endsBy.IsZero():
 	case a.served():
-		d.part /= 2
 		d.endsBy = time.Time{}
-	case a.rejected():
+		if d.waits--; d.waits < 0 {
+			d.part /= 2
+		}
+	case a.rejected() && d.part < 1:
 		d.part = min(2*d.part+initialPart/4, 1)
+		d.patience = min(patience*d.patience, maxPatience)
+		d.waits = d.patience
 	}
 }
 
@@ -244,10 +254,12 @@ func (d *dimension) roll(now time.Time, inflight int64) bool {
 	ended, refilled := d.end, d.refilled(now)
 	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.since, d.end = inflight, ended.until(), end{}
-	d.owed = 0
+	d.owed, d.endsBy = 0, time.Time{}
+	if d.claimed {
+		d.endsBy = ended.reset
+	}
 	switch {
 	case !d.shownOnSuccess:
-		d.endsBy = ended.reset
 		d.silence()
 	case ended.reset.After(now):
 		d.remaining = max(refilled, 1) // one request is a probe
