@@ -1137,7 +1137,7 @@ func TestBreaker_brokenPath(t *testing.T) {
 					calls++
 				}
 				all.Go(func() {
-					ok := succeeds(t, tr, path)
+					ok := succeeds(t, tr, path, 10*time.Second)
 					if mu.Lock(); ok {
 						served++
 					}

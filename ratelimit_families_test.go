@@ -112,12 +112,13 @@ type limiterLoad struct {
 	processes, workers int
 	pause              time.Duration
 	paths              []string
+	deadline           time.Duration // of a call
 }
 
-// succeeds makes a call with a deadline of 10 s, and reports whether its result is a 200.
-func succeeds(t *testing.T, client http.RoundTripper, path string) bool {
+// succeeds makes a call with a deadline, and reports whether its result is a 200.
+func succeeds(t *testing.T, client http.RoundTripper, path string, deadline time.Duration) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	r := get(t).WithContext(ctx)
 	r.URL.Path = path
@@ -143,7 +144,7 @@ func (l limiterLoad) serve(t *testing.T, model limiterModel, length time.Duratio
 				all.Go(func() {
 					time.Sleep(time.Duration(i) * 7 * time.Millisecond)
 					for time.Since(begin) < length {
-						ok := succeeds(t, tr, l.paths[i%len(l.paths)])
+						ok := succeeds(t, tr, l.paths[i%len(l.paths)], l.deadline)
 						if mu.Lock(); ok && time.Since(begin) < length {
 							served++
 						}
@@ -166,6 +167,23 @@ func TestRateLimit_badlyTold(t *testing.T) {
 	shows := onlyCalm(func(wait int) []any {
 		return []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", wait}
 	})
+	bucket := func(r *rand.Rand) limiterModel {
+		b := &tokenBucket{burst: float64(1 + r.IntN(4)), perSecond: 10 + 20*r.Float64()}
+		return func(at time.Duration, _ string) (int, []any) { return b.respond(at, "X-RateLimit-") }
+	}
+	window := func(r *rand.Rand) limiterModel {
+		limit, used, ends, clock := 10+r.IntN(20), 0, time.Duration(0), time.Duration(1+r.IntN(9))*s/10
+		return func(at time.Duration, _ string) (status int, fields []any) {
+			if at >= ends {
+				used, ends = 0, at+s
+			}
+			if status = http.StatusTooManyRequests; used < limit {
+				used, status = used+1, http.StatusOK
+			}
+			reset := time.Now().Add(clock + ends - at + s - 1).UTC().Format("2006-01-02T15:04:05Z")
+			return status, []any{"X-RateLimit-Limit", limit, "X-RateLimit-Remaining", limit - used, "X-RateLimit-Reset", reset}
+		}
+	}
 	for _, family := range []struct {
 		name  string
 		least float64 // of a bare client's
@@ -180,7 +198,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				}
 				return 200, nil
 			}
-		}, limiterLoad{1, 10, s, []string{"/"}}},
+		}, limiterLoad{1, 10, s, []string{"/"}, 10 * s}},
 		{"two routes with a limit and a reset each", .95, func(r *rand.Rand) limiterModel {
 			windows := map[string]*fixedWindow{
 				"/a": {limit: 20 + r.IntN(40), length: 10 * s},
@@ -189,14 +207,14 @@ func TestRateLimit_badlyTold(t *testing.T) {
 			return func(at time.Duration, path string) (int, []any) {
 				return windows[path].respond(at, "X-Rate-Limit-")
 			}
-		}, limiterLoad{1, 20, s / 2, []string{"/a", "/b"}}},
+		}, limiterLoad{1, 20, s / 2, []string{"/a", "/b"}, 10 * s}},
 		{"two routes with equal limits and a count each", .95, func(r *rand.Rand) limiterModel {
 			limit, offset := 20+r.IntN(40), time.Duration(r.IntN(3)*r.IntN(20))*s
 			windows := map[string]*fixedWindow{"/a": {limit: limit, length: 30 * s}, "/b": {limit: limit, length: 30 * s, offset: offset}}
 			return func(at time.Duration, path string) (int, []any) {
 				return windows[path].respond(at, "X-Rate-Limit-")
 			}
-		}, limiterLoad{1, 20, s / 2, slices.Concat(slices.Repeat([]string{"/a"}, 9), []string{"/b"})}},
+		}, limiterLoad{1, 20, s / 2, slices.Concat(slices.Repeat([]string{"/a"}, 9), []string{"/b"}), 10 * s}},
 		{"two quotas of one path with equal limits", .50, func(r *rand.Rand) limiterModel {
 			one := &fixedWindow{limit: 50 + r.IntN(100), length: 10 * s}
 			two := &fixedWindow{limit: one.limit, length: 10 * s, offset: time.Duration(1+r.IntN(8)) * s}
@@ -208,7 +226,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				}
 				return w.respond(at, "X-RateLimit-")
 			}
-		}, limiterLoad{1, 20, s, []string{"/"}}},
+		}, limiterLoad{1, 20, s, []string{"/"}, 10 * s}},
 		{"a quota that is refuted, and then gone", .95, func(r *rand.Rand) limiterModel {
 			until, limit := time.Duration(20+r.IntN(40))*s, 5+r.IntN(20)
 			return func(at time.Duration, _ string) (int, []any) {
@@ -217,7 +235,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				}
 				return 200, nil
 			}
-		}, limiterLoad{1, 10, s / 2, []string{"/"}}},
+		}, limiterLoad{1, 10, s / 2, []string{"/"}, 10 * s}},
 		{"a window of which each response says that nothing remains", .90, func(r *rand.Rand) limiterModel {
 			w := &fixedWindow{limit: 20 + r.IntN(40), length: 10 * s}
 			return func(at time.Duration, _ string) (status int, fields []any) {
@@ -225,13 +243,13 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				fields[3] = 0
 				return status, fields
 			}
-		}, limiterLoad{1, 20, s / 2, []string{"/"}}},
+		}, limiterLoad{1, 20, s / 2, []string{"/"}, 10 * s}},
 		{"processes beside a small quota that only 429s show", .95, func(r *rand.Rand) limiterModel {
 			return (&fixedWindow{limit: 2 + r.IntN(3), length: 5 * s}).shownBy429s
-		}, limiterLoad{2, 2, s, []string{"/"}}},
+		}, limiterLoad{2, 2, s, []string{"/"}, 10 * s}},
 		{"a window of a second that only 429s show", .95, func(r *rand.Rand) limiterModel {
 			return (&fixedWindow{limit: 20 + r.IntN(15), length: s, offset: time.Duration(r.Int64N(int64(s)))}).shownBy429s
-		}, limiterLoad{1, 40, 600 * time.Millisecond, []string{"/"}}},
+		}, limiterLoad{1, 40, 600 * time.Millisecond, []string{"/"}, 10 * s}},
 		{"a small token bucket that only 429s show", .50, func(r *rand.Rand) limiterModel {
 			burst := float64(1 + r.IntN(2))
 			b := &tokenBucket{burst: burst, tokens: burst, perSecond: float64(1 + r.IntN(2))}
@@ -241,31 +259,18 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				}
 				return status, append(fields[:4], "RateLimit-Reset", 1, "Retry-After", 1)
 			}
-		}, limiterLoad{1, 4, s, []string{"/"}}},
-		{"a fast and small token bucket, shown in whole seconds", .90, func(r *rand.Rand) limiterModel {
-			b := &tokenBucket{burst: float64(1 + r.IntN(4)), perSecond: 10 + 20*r.Float64()}
-			return func(at time.Duration, _ string) (int, []any) { return b.respond(at, "X-RateLimit-") }
-		}, limiterLoad{1, 20, s, []string{"/"}}},
-		{"a window of a second that begins with its first request, shown by a date", .85, func(r *rand.Rand) limiterModel {
-			limit, used, ends, clock := 10+r.IntN(20), 0, time.Duration(0), time.Duration(1+r.IntN(9))*s/10
-			return func(at time.Duration, _ string) (status int, fields []any) {
-				if at >= ends {
-					used, ends = 0, at+s
-				}
-				if status = http.StatusTooManyRequests; used < limit {
-					used, status = used+1, http.StatusOK
-				}
-				reset := time.Now().Add(clock + ends - at + s - 1).UTC().Format("2006-01-02T15:04:05Z")
-				return status, []any{"X-RateLimit-Limit", limit, "X-RateLimit-Remaining", limit - used, "X-RateLimit-Reset", reset}
-			}
-		}, limiterLoad{1, 20, s, []string{"/"}}},
-		{"one path is limited, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
-		{"one customer, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
-		{"one path, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
-		{"one customer, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
+		}, limiterLoad{1, 4, s, []string{"/"}, 10 * s}},
+		{"a fast and small token bucket, shown in whole seconds", .90, bucket, limiterLoad{1, 20, s, []string{"/"}, 10 * s}},
+		{"the same, and calls have half a second", .90, bucket, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
+		{"a window of a second that begins with its first request, shown by a date", .85, window, limiterLoad{1, 20, s, []string{"/"}, 10 * s}},
+		{"the same, and calls have half a second", .85, window, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
+		{"one path is limited, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/busy"), 10 * s}},
+		{"one customer, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send"), 10 * s}},
+		{"one path, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/busy"), 10 * s}},
+		{"one customer, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send"), 10 * s}},
 		{"one customer, and its responses show that nothing remains", .95, onlyCalm(func(wait int) []any {
 			return []any{"X-RateLimit-Remaining", 0, "Retry-After", wait}
-		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
+		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send"), 10 * s}},
 	} {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprint(family.name, ", ", seed), func(t *testing.T) {
@@ -343,7 +348,7 @@ func TestRateLimit_littleCapacity(t *testing.T) {
 					for time.Since(begun) < length {
 						time.Sleep(time.Duration(draws.ExpFloat64() / (1.2 * rate) * float64(time.Second)))
 						calls.Go(func() {
-							ok := succeeds(t, tr, "/")
+							ok := succeeds(t, tr, "/", 10*time.Second)
 							if mu.Lock(); ok {
 								served++
 							}

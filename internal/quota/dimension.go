@@ -151,9 +151,17 @@ const initialPart, patience, maxPatience = 0.25, 8, 512
 // is waited then.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
-	if unit := d.end.reset.Sub(d.end.early); d.claimed && d.end.reset.Sub(d.at) <= 2*unit {
+	if unit := d.inexact(); unit > 0 {
 		d.end.likely = d.end.early.Add(time.Duration(d.part * float64(unit)))
 	}
+}
+
+// inexact returns the unit of the reset if it is half of the wait; 0: it is not.
+func (d *dimension) inexact() time.Duration {
+	if unit := d.end.reset.Sub(d.end.early); d.claimed && d.end.reset.Sub(d.at) <= 2*unit {
+		return unit
+	}
+	return 0
 }
 
 // test learns the part from the result of the first request after a reset.

@@ -95,12 +95,13 @@ func (b *bucket) beforeReset(sent time.Time, d *dimension) bool {
 	return sent.Add(2 * b.RTT).Before(d.end.early)
 }
 
-// mayProbe reports whether a request that would be rejected is sent as a probe.
+// mayProbe reports whether a request that would be rejected is sent as a probe. Before an inexact reset there is one for each quarter of
+// its unit.
 func (b *bucket) mayProbe(now time.Time, again bool) bool {
 	if !b.blockedUntil(now, again).IsZero() {
 		return false
 	}
-	may, proven := false, false
+	may, proven, soon := false, false, true // soon: each reset is rounded, so it may have come
 	for i := range b.dims {
 		d := &b.dims[i]
 		if !d.exhausted(now) {
@@ -109,8 +110,10 @@ func (b *bucket) mayProbe(now time.Time, again bool) bool {
 		// A count that is late looks as if others had used nearly all before this process did.
 		late := d.usedByOthers() > 0 && 4*d.own <= d.base
 		may, proven = true, proven || d.proof != unproven && !late
+		unit := d.inexact()
+		soon = soon && unit > 0 && now.Sub(d.at) >= unit/4
 	}
-	return may && (b.Len() == 0 || !proven) && b.probes.due(now, proven)
+	return may && (b.Len() == 0 || !proven) && (soon && !b.probes.inFlight || b.probes.due(now, proven))
 }
 
 // serve counts a request that was served. It reports whether this contradicts the dimension.
