@@ -237,7 +237,7 @@ func (b *bucket) opening(now time.Time, cost int64, again bool) opening {
 func (b *bucket) roll(d *dimension, now time.Time) {
 	empty := d.left(now, b.inflight) < d.need(0)
 	d.upTo = b.spent
-	if !d.roll(now, b.inflight) {
+	if !d.roll(now, b.inflight, b.Len() > 0) {
 		return
 	}
 	b.hold(now)

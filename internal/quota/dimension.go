@@ -145,14 +145,15 @@ func (d *dimension) take(o *observation) {
 // initialPart is the part of a reset's unit that calls wait at first, if only rejections show it. Of one that responses show it is
 // all. So the first calls are not rejected, but after so many waits (patience) half of the part is tried, because the quota may
 // be a token bucket that refills sooner. Each rejection of that makes the waits until the next try as many times more.
-const initialPart, patience, maxPatience = 0.25, 8, 512
+const initialPart, patience, maxPatience = 0.25, 8, 4096
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
 // is waited then.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
-	if unit := d.inexact(); unit > 0 {
-		d.end.likely = d.end.early.Add(time.Duration(d.part * float64(unit)))
+	if d.inexact() > 0 {
+		from := later(d.end.early, d.at)
+		d.end.likely = from.Add(time.Duration(d.part * float64(d.end.reset.Sub(from))))
 	}
 }
 
@@ -173,7 +174,7 @@ func (d *dimension) test(sent time.Time, a *Response) {
 		if d.waits--; d.waits < 0 {
 			d.part /= 2
 		}
-	case a.rejected() && d.part < 1:
+	case a.rejected() && a.Quota.Exhausted && d.part < 1:
 		d.part = min(2*d.part+initialPart/4, 1)
 		d.patience = min(patience*d.patience, maxPatience)
 		d.waits = d.patience
@@ -255,15 +256,15 @@ func (d *dimension) over(now time.Time) bool {
 
 // roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
 // is assumed to be full. A dimension that only rejections show ends with its window.
-func (d *dimension) roll(now time.Time, inflight int64) bool {
+func (d *dimension) roll(now time.Time, inflight int64, waited bool) bool {
 	if !d.over(now) {
 		return false
 	}
-	ended, refilled := d.end, d.refilled(now)
+	ended, refilled, tests := d.end, d.refilled(now), waited && d.inexact() > 0
 	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.since, d.end = inflight, ended.until(), end{}
 	d.owed, d.endsBy = 0, time.Time{}
-	if d.claimed {
+	if tests {
 		d.endsBy = ended.reset
 	}
 	switch {
