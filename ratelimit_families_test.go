@@ -263,6 +263,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 			}
 		}, limiterLoad{1, 4, s, []string{"/"}, 10 * s}},
 		{"a fast and small token bucket, shown in whole seconds", .90, bucket, limiterLoad{1, 20, s, []string{"/"}, 10 * s}},
+		{"the same, and four processes", .90, bucket, limiterLoad{4, 5, s, []string{"/"}, 10 * s}},
 		{"the same, and calls have half a second", .60, bucket, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
 		{"a window of a second that begins with its first request, shown by a date, and calls have half a second", .95, window, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
 		{"one path is limited, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/busy"), 10 * s}},
@@ -302,35 +303,50 @@ func onlyCalm(fields func(wait int) []any) func(r *rand.Rand) limiterModel {
 	}
 }
 
-// §4.17: a window of a second is what its server says. Its reset, in whole seconds, is tested after eight waits and then ever more
-// rarely. Calls that did not wait teach nothing.
+// §4.17: what a server says of its quota is true. A reset, in whole seconds, is tested after eight waits within two seconds, and then
+// ever more rarely. Calls that did not wait, or longer, teach nothing.
 func TestRateLimit_honestSeconds(t *testing.T) {
+	const s = time.Second
+	window := func(limit int, length time.Duration) limiterModel {
+		w := &fixedWindow{limit: limit, length: length, offset: length / 3}
+		return func(at time.Duration, _ string) (int, []any) { return w.respond(at, "RateLimit-") }
+	}
+	bucket := &tokenBucket{burst: 8, tokens: 8, perSecond: 6}
 	for _, row := range []struct {
 		name  string
-		limit int
-		idle  int // calls at first, one each five seconds
-		calls int // after those, one after the other
-		most  int // 429s
+		model limiterModel
+		idle  int           // calls at first, one each five seconds
+		calls int           // after those, one after the other
+		pause time.Duration // after those
+		late  int           // calls after that, one after the other
+		most  int           // 429s
 	}{
-		{"eight windows", 5, 0, 42, 0},
-		{"an hour", 5, 0, 5 * 3600, 12},
-		{"eight windows after many calls that did not wait", 1, 200, 8, 0},
+		{"a window of a second, eight times", window(5, s), 0, 42, 0, 0, 0},
+		{"a window of a second, for an hour", window(5, s), 0, 5 * 3600, 0, 0, 12},
+		{"after many calls that did not wait", window(1, s), 200, 8, 0, 0, 0},
+		{"after waits of ten seconds", window(5, 10*s), 0, 61, 8500 * time.Millisecond, 6, 0},
+		{"a token bucket shows when its next token comes, by a date, for an hour", func(at time.Duration, _ string) (status int, fields []any) {
+			status, fields = bucket.respond(at, "X-RateLimit-")
+			next := time.Now().Add(time.Duration((math.Floor(bucket.tokens)+1-bucket.tokens)/bucket.perSecond*float64(s)) + s - 1)
+			return status, append(fields[:4], "X-RateLimit-Reset", next.UTC().Format("2006-01-02T15:04:05Z"))
+		}, 0, 6 * 3600, 0, 0, 30},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			w, rejected := &fixedWindow{limit: row.limit, length: time.Second, offset: 300 * time.Millisecond}, 0
-			tr := &resilienthttp.Transport{Base: limiterModel(func(at time.Duration, _ string) (status int, fields []any) {
-				ok, left, reset := w.take(at)
-				if status = http.StatusOK; !ok {
-					status = http.StatusTooManyRequests
+			rejected := 0
+			tr := &resilienthttp.Transport{Base: limiterModel(func(at time.Duration, path string) (status int, fields []any) {
+				if status, fields = row.model(at, path); status == http.StatusTooManyRequests {
 					rejected++
 				}
-				return status, []any{"RateLimit-Limit", w.limit, "RateLimit-Remaining", left, "RateLimit-Reset", seconds(reset)}
+				return status, fields
 			}).server()}
-			for i := range row.idle + row.calls {
-				require.True(t, succeeds(t, tr, "/", 10*time.Second))
-				if i < row.idle {
-					time.Sleep(5 * time.Second)
+			for i := range row.idle + row.calls + row.late {
+				switch {
+				case i < row.idle:
+					time.Sleep(5 * s)
+				case i == row.idle+row.calls:
+					time.Sleep(row.pause)
 				}
+				require.True(t, succeeds(t, tr, "/", 2*time.Minute))
 			}
 			assert.LessOrEqual(t, rejected, row.most, "429s")
 		})

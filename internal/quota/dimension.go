@@ -174,7 +174,7 @@ func (d *dimension) test(sent time.Time, a *Response) {
 		if d.waits--; d.waits < 0 {
 			d.part /= 2
 		}
-	case a.rejected() && a.Quota.Exhausted && d.part < 1:
+	case a.rejected() && d.part < 1:
 		d.part = min(2*d.part+initialPart/4, 1)
 		d.patience = min(patience*d.patience, maxPatience)
 		d.waits = d.patience
