@@ -323,6 +323,7 @@ func TestRateLimit_honestSeconds(t *testing.T) {
 	}{
 		{"a window of a second, eight times", window(5, s), 0, 42, 0, 0, 0},
 		{"a window of a second, for an hour", window(5, s), 0, 5 * 3600, 0, 0, 12},
+		{"a limit of 1, for an hour", window(1, s), 0, 3600, 0, 0, 12},
 		{"after many calls that did not wait", window(1, s), 200, 8, 0, 0, 0},
 		{"after waits of ten seconds", window(5, 10*s), 0, 61, 8500 * time.Millisecond, 6, 0},
 		{"a token bucket shows when its next token comes, by a date, for an hour", func(at time.Duration, _ string) (status int, fields []any) {

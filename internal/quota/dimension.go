@@ -27,6 +27,7 @@ type dimension struct {
 
 	end        end
 	part       float64       // of the unit of the reset that calls wait
+	rose       bool          // a response of this window shows no less than the one before it: the quota refills
 	waits      int           // that must end with a success before the part is halved
 	patience   int           // their number after the last rejection; 0: none
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
@@ -136,6 +137,7 @@ func (d *dimension) take(o *observation) {
 		d.proof = max(d.proof, provenByReset)
 	}
 	d.claimed = o.field.Remaining == 0
+	d.rose = d.rose || d.version > 0 && o.newer && !o.rejected && o.field.Remaining >= d.remaining
 	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
 	d.short = o.rejected && o.field.Remaining == 0
 	d.end = o.end
@@ -143,15 +145,15 @@ func (d *dimension) take(o *observation) {
 }
 
 // initialPart is the part of a reset's unit that calls wait at first, if only rejections show it. Of one that responses show it is
-// all. So the first calls are not rejected, but after so many waits (patience) half of the part is tried, because the quota may
-// be a token bucket that refills sooner. Each rejection of that makes the waits until the next try as many times more.
+// all. So the first calls are not rejected, but after so many waits (patience) half of the part is tried, because a token bucket
+// refills sooner. Each rejection of that makes the waits until the next try as many times more.
 const initialPart, patience, maxPatience = 0.25, 8, 4096
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
 // is waited then.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
-	if d.inexact() > 0 {
+	if d.tested() {
 		from := later(d.end.early, d.at)
 		d.end.likely = from.Add(time.Duration(d.part * float64(d.end.reset.Sub(from))))
 	}
@@ -163,6 +165,12 @@ func (d *dimension) inexact() time.Duration {
 		return unit
 	}
 	return 0
+}
+
+// tested reports whether calls wait a part of the time until the reset: if only rejections show the quota, or if it refills
+// before. A limit of 1 does not show whether it does.
+func (d *dimension) tested() bool {
+	return d.inexact() > 0 && (!d.shownOnSuccess || d.rose || d.limit == 1)
 }
 
 // test learns the part from the result of the first request after a reset.
@@ -260,10 +268,10 @@ func (d *dimension) roll(now time.Time, inflight int64, waited bool) bool {
 	if !d.over(now) {
 		return false
 	}
-	ended, refilled, tests := d.end, d.refilled(now), waited && d.inexact() > 0
+	ended, refilled, tests := d.end, d.refilled(now), waited && d.tested()
 	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.since, d.end = inflight, ended.until(), end{}
-	d.owed, d.endsBy = 0, time.Time{}
+	d.owed, d.endsBy, d.rose = 0, time.Time{}, false
 	if tests {
 		d.endsBy = ended.reset
 	}
