@@ -182,7 +182,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 			if status = http.StatusTooManyRequests; used < limit {
 				used, status = used+1, http.StatusOK
 			}
-			reset := time.Now().Add(clock + ends - at + s - 1).UTC().Format("2006-01-02T15:04:05Z")
+			reset := time.Now().Add(clock + ends - at + s - 1).UTC().Format(time.RFC3339)
 			return status, []any{"X-RateLimit-Limit", limit, "X-RateLimit-Remaining", limit - used, "X-RateLimit-Reset", reset}
 		}
 	}
@@ -329,7 +329,7 @@ func TestRateLimit_honestSeconds(t *testing.T) {
 		{"a token bucket shows when its next token comes, by a date, for an hour", func(at time.Duration, _ string) (status int, fields []any) {
 			status, fields = bucket.respond(at, "X-RateLimit-")
 			next := time.Now().Add(time.Duration((math.Floor(bucket.tokens)+1-bucket.tokens)/bucket.perSecond*float64(s)) + s - 1)
-			return status, append(fields[:4], "X-RateLimit-Reset", next.UTC().Format("2006-01-02T15:04:05Z"))
+			return status, append(fields[:4], "X-RateLimit-Reset", next.UTC().Format(time.RFC3339))
 		}, 0, 6 * 3600, 0, 0, 30},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {

@@ -88,8 +88,7 @@ func TestParsePriority(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that Parse returns one of the three priorities, and that Format reverses
-// it.
+// FuzzParsePriority checks that ParsePriority returns one of the three priorities, and that FormatPriority reverses it.
 func FuzzParsePriority(f *testing.F) {
 	for _, s := range []string{"", "batch", "critical", " CRITICAL ", "default", "batch,critical", "\x00batch"} {
 		f.Add(s)

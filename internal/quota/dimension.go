@@ -26,7 +26,7 @@ type dimension struct {
 	since     time.Time // start of this window; zero: unknown
 
 	end        end
-	part       float64       // of the unit of the reset that calls wait
+	part       float64       // of the time from the newest response to an inexact reset that calls wait
 	rose       bool          // a response of this window shows no less than the one before it: the quota refills
 	waits      int           // that must end with a success before the part is halved
 	patience   int           // their number after the last rejection; 0: none
@@ -144,9 +144,9 @@ func (d *dimension) take(o *observation) {
 	d.guess()
 }
 
-// initialPart is the part of a reset's unit that calls wait at first, if only rejections show it. Of one that responses show it is
-// all. So the first calls are not rejected, but after so many waits (patience) half of the part is tried, because a token bucket
-// refills sooner. Each rejection of that makes the waits until the next try as many times more.
+// initialPart is the part of the time until an inexact reset that calls wait at first, if only rejections show it. Of one that
+// responses show it is all. So the first calls are not rejected, but after so many waits (patience) half of the part is tried,
+// because a token bucket refills sooner. Each rejection of that makes the waits until the next try as many times more.
 const initialPart, patience, maxPatience = 0.25, 8, 4096
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
@@ -268,13 +268,14 @@ func (d *dimension) roll(now time.Time, inflight int64, waited bool) bool {
 	if !d.over(now) {
 		return false
 	}
-	ended, refilled, tests := d.end, d.refilled(now), waited && d.tested()
+	d.endsBy = time.Time{}
+	if waited && d.tested() {
+		d.endsBy = d.end.reset
+	}
+	ended, refilled := d.end, d.refilled(now)
 	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.since, d.end = inflight, ended.until(), end{}
-	d.owed, d.endsBy, d.rose = 0, time.Time{}, false
-	if tests {
-		d.endsBy = ended.reset
-	}
+	d.owed, d.rose = 0, false
 	switch {
 	case !d.shownOnSuccess:
 		d.silence()
