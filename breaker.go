@@ -115,9 +115,8 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 }
 
 const (
-	maxHold          = 30 * time.Second // default of Breaker.MaxWait, with a deadline
-	maxHoldUnbounded = 10 * time.Second // without one
-	maxHoldSlow      = 3 * time.Second  // for a server that fails slowly
+	maxHold     = 30 * time.Second // default of Breaker.MaxWait, with a deadline; without one it is seriesTime
+	maxHoldSlow = 3 * time.Second  // for a server that fails slowly
 )
 
 // passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
@@ -171,7 +170,7 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	case r.circuit.Slow():
 		longest = maxHoldSlow
 	case c.deadline.IsZero():
-		longest = maxHoldUnbounded
+		longest = seriesTime
 	default:
 		longest = maxHold
 	}

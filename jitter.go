@@ -87,12 +87,11 @@ var earlyWaits = [defaultMaxAttempts - 2]time.Duration{100 * time.Millisecond, 5
 
 const (
 	afterOverload = 2 // the early wait with which the series begins after overload
-	afterTimeout  = 3 // the early wait after the first timeout of a healthy server
-	afterConflict = 3 // the early wait after a 409: the other attempt needs time
+	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
 	recentSuccess = 2500 * time.Millisecond // a success in this time means that the server was healthy before a timeout
 	nearEnd       = time.Minute             // a deadline within this time is near
-	seriesTime    = 10 * time.Second        // sum of all waits without a near deadline
+	seriesTime    = 10 * time.Second        // sum of all waits without a near deadline, and the longest one for a circuit
 	minLast       = time.Second             // minimum of the last wait without a near deadline
 	untokenedWait = 30 * time.Second        // without tokens, after a rejection by a limit
 	minLeftBefore = 1.75                    // an early wait needs this multiple of its length; otherwise the last wait follows
@@ -152,11 +151,11 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	case c.scopeFails:
 		s.over = true
 	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(recentSuccess, now.Sub(c.origin)):
-		s.timedOut, s.step = true, max(s.step, afterTimeout)
+		s.timedOut, s.step = true, max(s.step, afterSlow)
 	case failed.timedOut():
 		s.over = true
 	case failed.conflict:
-		s.step = max(s.step, afterConflict)
+		s.step = max(s.step, afterSlow)
 	case failed.report.fact == notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
 		s.step = max(s.step, afterOverload)
 	}

@@ -31,12 +31,11 @@ type slowStart struct {
 }
 
 const (
-	initialLimit = 0.25
-	minLimit     = 0.125
-	cutRatio     = 0.25 // limit after a cut, as a ratio of the requests in flight
-	maxFailures  = 0.2  // ratio of slow failures that causes a cut
-	maxResults   = 20   // maximum of the results that a cut needs
-	maxWindows   = 6    // windows without a cut after which slow start ends
+	newSize     = 0.25 // at the beginning and after a cut, as a ratio of the requests in flight
+	minLimit    = 0.125
+	maxFailures = 0.2 // ratio of slow failures that causes a cut
+	maxResults  = 20  // maximum of the results that a cut needs
+	maxWindows  = 6   // windows without a cut after which slow start ends
 
 	minMaxWait = time.Second
 	lookAgain  = time.Second // longest time after which a rejected request may ask again
@@ -49,7 +48,7 @@ func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestF
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
 		return nil
 	}
-	l := &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+	l := &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: newSize, quiet: now, cut: now}
 	if before.known {
 		l.before = before.ratio
 	}
@@ -140,7 +139,7 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, maxResults) {
 		return
 	}
-	l.size = max(cutRatio*min(l.size, inFlight), minLimit)
+	l.size = max(newSize*min(l.size, inFlight), minLimit)
 	l.cut, l.results, l.failures, l.quickOnes = now, 0, 0, 0
 }
 

@@ -98,7 +98,7 @@ func (d *dimension) learn(o *observation) bool {
 	}
 	d.standing = followed
 	if !o.rejected && !d.shownOnSuccess {
-		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, patience, patience
+		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, probeFactor, probeFactor
 	}
 	d.learnSize(o)
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
@@ -145,9 +145,9 @@ func (d *dimension) take(o *observation) {
 }
 
 // initialPart is the part of the time until an inexact reset that calls wait at first, if only rejections show it. Of one that
-// responses show it is all. So the first calls are not rejected, but after so many waits (patience) half of the part is tried,
+// responses show it is all. So the first calls are not rejected, but after probeFactor waits half of the part is tried,
 // because a token bucket refills sooner. Each rejection of that makes the waits until the next try as many times more.
-const initialPart, patience, maxPatience = 0.25, 8, 4096
+const initialPart, maxPatience = 0.25, 4096
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
 // is waited then.
@@ -184,7 +184,7 @@ func (d *dimension) test(sent time.Time, a *Response) {
 		}
 	case a.rejected() && d.part < 1:
 		d.part = min(2*d.part+initialPart/4, 1)
-		d.patience = min(patience*d.patience, maxPatience)
+		d.patience = min(probeFactor*d.patience, maxPatience)
 		d.waits = d.patience
 	}
 }

@@ -43,7 +43,7 @@ func (q *Quota) report() *storeCall {
 
 // Each process writes a heartbeat in this interval. It counts for heartbeatTTL, so another process is counted three or
 // four times, and the own one four times.
-const heartbeat, heartbeatTTL, heartbeats = 2 * time.Second, 7 * time.Second, 3.5
+const heartbeat, heartbeatTTL = 2 * time.Second, 7 * time.Second
 
 type members struct {
 	n    float64       // an estimate
@@ -55,7 +55,7 @@ func (q *Quota) countMembers() *storeCall {
 	const most = 1 << 20
 	rule := quotastore.Rule{Limit: most, Window: heartbeatTTL, Sliding: true}
 	return q.take("|holders", 1, 0, rule, func(t quotastore.Result, now time.Duration) {
-		found := (float64(most-t.Remaining) - 0.5) / heartbeats
+		found := (float64(most-t.Remaining) - 0.5) * float64(heartbeat) / float64(heartbeatTTL)
 		q.members = members{max(found, 1), now + heartbeat}
 	})
 }
