@@ -27,6 +27,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // A server that is away for four seconds fails no call that has time, unless calls are rejected at once.
@@ -1149,4 +1150,70 @@ func TestBreaker_brokenPath(t *testing.T) {
 	}
 	t.Logf("served %d of %d calls", served, calls)
 	assert.Greater(t, served, calls*17/20)
+}
+
+// Law L2: a server rejects most requests at once, and answers the others late. Calls are served as if there were no circuit: what
+// is in flight may succeed.
+func TestBreaker_lateAnswers(t *testing.T) {
+	const rate, length = 150, 8 * time.Second
+	for _, failing := range []float64{.5, .6, .7} {
+		served := func(tr *resilienthttp.Transport) (served int64) {
+			synctest.Test(t, func(t *testing.T) {
+				fate, begun := rand.New(rand.NewPCG(1, 1)), time.Now()
+				var mu sync.Mutex // guards fate
+				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					fails, late := fate.Float64() < failing, time.Second+time.Duration(fate.Int64N(3e9))
+					mu.Unlock()
+					if fails {
+						return response(r, http.StatusInternalServerError, ""), nil
+					}
+					if err := sleep.Context(r.Context(), late); err != nil {
+						return nil, err
+					}
+					return response(r, http.StatusOK, ""), nil
+				})
+				var all sync.WaitGroup
+				for time.Since(begun) < length {
+					time.Sleep(time.Second / rate)
+					all.Go(func() {
+						if succeeds(t, tr, "/", 10*time.Second) {
+							atomic.AddInt64(&served, 1)
+						}
+					})
+				}
+				all.Wait()
+			})
+			return served
+		}
+		least := served(&resilienthttp.Transport{Breaker: &resilienthttp.Breaker{FailureRatio: -1}}) * 9 / 10
+		require.GreaterOrEqual(t, served(&resilienthttp.Transport{}), least, "%.1f fail", failing)
+	}
+}
+
+// Law L2: requests that have been in flight for long, such as long polls, keep no circuit closed. The server restarts.
+func TestBreakerWait_besideLongPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, over := time.Now(), make(chan struct{})
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch at := time.Since(begun); {
+			case r.URL.Path == "/poll":
+				<-over
+			case at >= 10*time.Second && at < 14*time.Second:
+				return response(r, http.StatusServiceUnavailable, ""), nil
+			}
+			return response(r, http.StatusOK, ""), nil
+		})}
+		var calls, polls sync.WaitGroup
+		for range 50 {
+			polls.Go(func() { succeeds(t, tr, "/poll", time.Minute) })
+		}
+		for time.Since(begun) < 20*time.Second {
+			time.Sleep(time.Second / 8)
+			calls.Go(func() { assert.True(t, succeeds(t, tr, "/", 10*time.Second)) })
+		}
+		calls.Wait()
+		close(over)
+		polls.Wait()
+	})
 }

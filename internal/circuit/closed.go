@@ -30,6 +30,7 @@ type failureStreak struct {
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
 	slowest  time.Duration // highest latency of the whole streak
+	inFlight int           // other attempts in flight when it began
 }
 
 const (
@@ -111,7 +112,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		if sum.results <= minStreak && c.outage.ratio > 0 {
 			ratio = min(ratio, c.outage.ratio) // it has just closed
 		}
-		*streak = failureStreak{since: at, ratio: ratio}
+		*streak = failureStreak{since: at, ratio: ratio, inFlight: r.InFlight}
 	} else if at-streak.since > rules.Window {
 		streak.attempts, streak.slow, streak.since = 0, 0, at
 	}
@@ -164,8 +165,9 @@ func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
 // chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
-// MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because a full
-// queue rejects at once and answers late; not in a streak of timeouts, because then they hang too.
+// MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because many
+// servers reject at once and answer late: of a streak those that were sent since it began, because others may be long polls. In
+// a streak of timeouts they hang too.
 func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Duration) bool {
 	rules := &c.breaker.rules
 	if rules.off() {
@@ -178,14 +180,14 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	if enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
-	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
+	pending, least := max(r.InFlight-streak.inFlight, 0), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
 	if streak.overload() {
-		attempts, least = minStreak, minStreakTime
+		pending, least = 0, minStreakTime
 	}
 	if 3*streak.sudden >= streak.attempts { // as long as several results take: some would be successes
 		least = min(least, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
 	}
-	if streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
+	if streak.calls < 2 || streak.attempts < minStreak || at-streak.since < least || !rules.tooMany(streak.attempts, streak.attempts+pending) {
 		return false
 	}
 	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance

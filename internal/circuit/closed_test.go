@@ -158,28 +158,39 @@ func TestClosed_streakLasts(t *testing.T) {
 	}
 }
 
-// Law L2: a full queue rejects at once and answers late, so requests in flight count as successes.
+// Law L2: many servers reject at once and answer late, so requests in flight count as successes of a streak, if they were
+// sent since it began.
 func TestClosed_inFlight(t *testing.T) {
+	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name     string
 		rules    Rules
 		timeouts int // one of so many failures is a timeout; 0: none
-		inFlight int
+		before   int // requests in flight when the streak begins
+		failures int // for each request in flight that is sent since; 0: none is
 		every    time.Duration
-		sent     int
+		sent     int // until the circuit opens; 80: it does not
 	}{
-		{"none", Rules{}, 0, 0, time.Second / 10, 5},
-		{"as many as fail", Rules{}, 0, 12, time.Second / 10, 12},
-		{"a fifth are timeouts", Rules{}, 5, 12, time.Second / 2, 12},
-		{"a third are timeouts: they hang too", Rules{}, 3, 12, time.Second / 2, 6},
-		{"static", Rules{Static: true, FailureRatio: 0.5}, 0, 100, time.Millisecond, 30},
+		{"none", Rules{}, 0, 0, 0, 100 * ms, 5},
+		{"many from before", Rules{}, 0, 50, 0, 100 * ms, 5},
+		{"a tenth", Rules{}, 0, 0, 10, 100 * ms, 9},
+		{"a tenth, and many from before", Rules{}, 0, 50, 10, 100 * ms, 9},
+		{"a fifth", Rules{}, 0, 0, 4, 100 * ms, 80},
+		{"a fifth, FailureRatio 0.5", Rules{FailureRatio: 0.5}, 0, 0, 4, 100 * ms, 5},
+		{"a third; a fifth are timeouts", Rules{}, 5, 0, 2, 500 * ms, 80},
+		{"a third; a third are timeouts: they hang too", Rules{}, 3, 0, 2, 500 * ms, 6},
+		{"static", Rules{Static: true, FailureRatio: 0.5}, 0, 0, 1, ms, 30},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at, sent := record(tt.rules), epoch, 0
 			b.run(at, strings.Repeat("S", 30))
-			for b.path() == "" && sent < 1000 {
+			for b.path() == "" && sent < 80 {
+				r := Result{Outcome: Failure, InFlight: tt.before}
+				if tt.failures > 0 {
+					r.InFlight += (sent + tt.failures - 1) / tt.failures
+				}
 				sent++
-				r := Result{Outcome: Failure, InFlight: tt.inFlight, TimeOut: tt.timeouts > 0 && sent%tt.timeouts == 0}
+				r.TimeOut = tt.timeouts > 0 && sent%tt.timeouts == 0
 				b.done(b.must(t, at), r, at)
 				at = at.Add(tt.every)
 			}
