@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
@@ -47,7 +46,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 			d.reject(now, current)
 		}
 	}
-	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
+	if own && a.counted() {
 		for i := range b.dims {
 			if b.dims[i].serve(&o) {
 				b.releaseEvenly(now) // it followed what is not a quota

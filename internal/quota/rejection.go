@@ -146,6 +146,9 @@ func (a *Response) served() bool {
 	return a.Status != 0 && a.Status < http.StatusInternalServerError && !unclear && !a.rejected()
 }
 
+// counted reports whether the request took one of a quota, if there is one. GitHub counts no 304.
+func (a *Response) counted() bool { return a.served() && a.Status != http.StatusNotModified }
+
 // exhausts reports whether a rejection shows that the dimension is exhausted. A request may take
 // several units of a costed dimension, so it may be rejected although something remains.
 func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {

@@ -145,11 +145,19 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	return l.buckets.Get(named.key(p.bucket.account, &k))
 }
 
-// ofOtherRoute reports whether the response shows another limit than the one that another route has shown, or half of it more
-// than that route has left.
+// ofOtherRoute reports whether the response is of another route than the one that has shown the quota, and of another quota: it
+// shows another limit, half of the limit more than that route has left, or nothing although it is served.
 func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 	if b != &b.account.general {
 		return false
+	}
+	elsewhere := func(d *dimension) bool {
+		last, _ := p.set.route(d.method, d.path)
+		route, _ := p.set.route(p.method, p.path)
+		return route != last
+	}
+	if a.counted() && len(a.Quota.Dimensions) == 0 {
+		return slices.ContainsFunc(b.dims, func(d dimension) bool { return d.shownOnSuccess && d.standing == followed && elsewhere(&d) })
 	}
 	return slices.ContainsFunc(a.Quota.Dimensions, func(field ratelimitheader.Dimension) bool {
 		d := b.known(field.Name)
@@ -159,9 +167,7 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 		if _, changed := d.newLimit(&field); !changed && !d.rises(field.Remaining, int64(b.version-p.version)+b.inflight, now) {
 			return false
 		}
-		last, _ := p.set.route(d.method, d.path)
-		route, _ := p.set.route(p.method, p.path)
-		return route != last
+		return elsewhere(d)
 	})
 }
 
