@@ -14,7 +14,7 @@ import (
 )
 
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
-// failed for 20 s, calls are rejected within 0.1 s. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
+// failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
 // at least MinRequests results in the Window are failures, or after a series of failures. See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by

@@ -155,8 +155,6 @@ func (p Permit) Current() bool {
 type Rejection struct {
 	NotBefore time.Time // the earliest time at which another request may be admitted
 	Outage    time.Time // the first failure of the outage; zero: the circuit is closed
-
-	pause time.Duration // before Wait returns it
 }
 
 // Admit returns a Permit for one attempt, or a Rejection. It does not wait.

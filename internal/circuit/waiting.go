@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -19,12 +18,12 @@ type waiting struct {
 
 const (
 	maxWaiting  = 20_000           // calls that wait for one circuit
-	maxOutage   = 20 * time.Second // of a server for which calls begin to wait
+	maxOutage   = 20 * time.Second // of a server for which calls wait as long as they may
 	releaseRate = 1.5              // of released calls, in usual rates
 
-	// A later call is rejected as late as the server would fail, at most after latePause. Otherwise workers would go through
-	// a long list of jobs in an instant.
-	latePause = 100 * time.Millisecond
+	// A later call waits for so long, or for a Cooldown if the server is slow. If it were rejected at once, workers would go
+	// through a long list of jobs in an instant.
+	lateWait = 2 * time.Second
 )
 
 // outage is what the last outage began with.
@@ -39,9 +38,6 @@ type outage struct {
 // Wait waits for the Permit of a call that Admit has rejected.
 func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit]) *Rejection {
 	switch joined, rejected := c.join(now, e); {
-	case !joined && rejected != nil && rejected.pause > 0:
-		_ = sleep.Context(e.Ctx, min(rejected.pause, e.MaxWait))
-		return rejected
 	case !joined:
 		return rejected
 	case c.waiting.queue.Wait(e) == nil:
@@ -55,11 +51,15 @@ func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit]) *Rejection {
 func (c *Circuit) join(now time.Time, e *waitqueue.Entry[Permit]) (joined bool, rejected *Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.MaxWait <= 0 || c.tooLate() || c.waitingCalls() >= maxWaiting {
-		e.Permit, rejected = c.admit(now)
-		if rejected != nil && c.tooLate() {
-			rejected.pause = min(c.opening.slowest, latePause)
+	if c.tooLate() {
+		late := lateWait
+		if c.outage.slow {
+			late = c.breaker.rules.Cooldown
 		}
+		e.MaxWait = min(e.MaxWait, late)
+	}
+	if e.MaxWait <= 0 || c.waitingCalls() >= maxWaiting {
+		e.Permit, rejected = c.admit(now)
 		return false, rejected
 	}
 	if c.waiting == nil {
@@ -77,8 +77,7 @@ func (c *Circuit) waitingCalls() int64 {
 	return c.waiting.queue.Len()
 }
 
-// TooLate reports whether the server has failed for so long that a call does not begin to wait. For a closed circuit it
-// takes no lock.
+// TooLate reports whether the server has failed for so long that calls hardly wait. For a closed circuit it takes no lock.
 func (c *Circuit) TooLate() bool {
 	if c.closed.Load() != nil {
 		return false
