@@ -145,11 +145,6 @@ func (r *run) run() Result {
 	}
 	r.group.Wait()
 	synctest.Wait() // for goroutines of clients after a call
-	for _, client := range r.clients {
-		if closer, ok := client.(io.Closer); ok {
-			_ = closer.Close() // the bubble cannot end while its goroutines run
-		}
-	}
 	if gate := r.server.gate; gate != nil {
 		gate.close()
 	}

@@ -83,16 +83,9 @@ func TestPeers(t *testing.T) {
 		{"failsafe-go", "Retry-After: date", "**undercut**", "DelayFunc reads only seconds"},
 		{"failsafe-go", "bodies left open", "**3**", "doRequest closes no response that is retried"},
 		{"failsafe-go-full", "Retry-After: 3", "**undercut**", "ApplyJitter adds to, and takes from, any delay"},
-		{"rehttp", "body of a stream", "in memory", "RoundTrip copies the body to a buffer"},
-		{"rehttp", "Retry-After: 3", "**undercut**", "DelayFn ignores the response"},
-		{"heimdall", "GET 429", "1", "Do retries errors and 5xx"},
-		{"heimdall", "request modified", "**Body**", "Do replaces the body"},
 		{"azcore", "Retry-After: date", "waited for", "shared.RetryAfter reads both forms"},
 		{"azcore", "wait past the deadline", "at the deadline", "retryPolicy.Do selects between the delay and the context"},
-		{"resty", "POST 500", "1", "Execute retries only idempotent methods"},
-		{"resty-hedged", "GET 500", "1", "SetHedging sets the retry count to 0"},
 		{"aws-sdk-go-v2", "Retry-After: 3", "**undercut**", "adjustForRetryAfterHeader reads only X-Amz-Retry-After"},
-		{"gobreaker+backoff+rate", "POST 500", "1", "by design"},
 	} {
 		for _, probe := range allProbes() {
 			if probe.Name == row.probe {

@@ -271,9 +271,6 @@ func (tr *trial) do(peer peers.Peer) {
 		_ = resp.Body.Close()
 	}
 	synctest.Wait() // for bodies that are drained in the background
-	if closer, ok := client.(io.Closer); ok {
-		_ = closer.Close()
-	}
 }
 
 // ask sends one request with the method and the body; "": none.

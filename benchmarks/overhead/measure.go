@@ -199,8 +199,7 @@ func (c *caller) call() {
 	_ = resp.Body.Close()
 }
 
-// close ends the idle connections. It does not close the client: that is safe only after all
-// goroutines of calls have ended, which is unknown outside of virtual time.
+// close ends the idle connections.
 func (c *caller) close() {
 	if t, ok := c.base.(*http.Transport); ok {
 		t.CloseIdleConnections()

@@ -1,6 +1,5 @@
-// Package peers has the compared HTTP clients, one file per library: with its defaults, and
-// as "-full" with all its mechanisms. If a library does not retry by default, its defaults
-// are those of the example in its documentation.
+// Package peers has the compared HTTP clients: each library with its defaults, and as "-full"
+// with all its mechanisms.
 //
 // All clients use the base RoundTripper of the Setting and write no log. If the library
 // permits it, a "-full" client makes four attempts with a timeout of 30 s each, and waits
@@ -26,8 +25,7 @@ const (
 	attemptTimeout = 30 * time.Second
 )
 
-// Client sends a request, with retries. An *http.Client is a Client. A Client with goroutines
-// is an io.Closer; close it in a synctest bubble after all its calls.
+// Client sends a request, with retries. An *http.Client is a Client.
 type Client interface {
 	// Do sends the request. The caller must close the response's body.
 	Do(*http.Request) (*http.Response, error)
@@ -59,7 +57,7 @@ type Peer struct {
 
 // All returns the peers in the order of the tables.
 func All() []Peer {
-	return slices.Concat(baselines(), ours(), retryable(), failsafes(), rehttps(), heimdalls(), azcores(), resties(), awses(), compositions())
+	return slices.Concat(baselines(), ours(), retryable(), failsafes(), azcores(), awses())
 }
 
 // Defaults returns the names of the libraries with their defaults that this library must

@@ -7,9 +7,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/PuerkitoBio/rehttp"
-	"github.com/gojek/heimdall/v7"
-	"github.com/gojek/heimdall/v7/httpclient"
 	"github.com/hashicorp/go-retryablehttp"
 )
 
@@ -34,38 +31,6 @@ func retryableClient(s Setting) *retryablehttp.Client {
 	c.HTTPClient.Transport = s.Base
 	c.Logger = nil // the default writes to stderr
 	return c
-}
-
-func rehttps() []Peer {
-	// It has no defaults: RetryFn and DelayFn are arguments.
-	return []Peer{
-		{Name: "rehttp", Note: "4 attempts on 5xx, 429 and temporary errors, full jitter 100 ms to 10 s", New: func(s Setting) Client {
-			return transport(rehttpTransport(s))
-		}},
-		{Name: "rehttp-full", Note: "rehttp with a timeout for each attempt", New: func(s Setting) Client {
-			t := rehttpTransport(s)
-			t.PerAttemptTimeout = attemptTimeout
-			return transport(t)
-		}},
-	}
-}
-
-func rehttpTransport(s Setting) *rehttp.Transport {
-	return rehttp.NewTransport(s.Base,
-		rehttp.RetryAll(rehttp.RetryMaxRetries(retries), rehttp.RetryAny(
-			rehttp.RetryTemporaryErr(), rehttp.RetryTimeoutErr(),
-			rehttp.RetryStatuses(http.StatusTooManyRequests), rehttp.RetryStatusInterval(500, 600))),
-		rehttp.ExpJitterDelay(shortest, longest))
-}
-
-// heimdalls has no full client: the circuits of hystrix-go are global variables with endless goroutines.
-func heimdalls() []Peer {
-	return []Peer{{Name: "heimdall", Note: "the example of its README: 5 attempts, 2 ms to 9 ms apart", New: func(s Setting) Client {
-		return httpclient.NewClient(
-			httpclient.WithHTTPClient(transport(s.Base)),
-			httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewExponentialBackoff(2*time.Millisecond, 9*time.Millisecond, 2, 2*time.Millisecond))),
-			httpclient.WithRetryCount(4))
-	}}}
 }
 
 func azcores() []Peer {

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// turnstile permits one caller at a time to wait for a limiter. The limiters of some
-// libraries wake all waiting callers for each token, and all except one wait again. With
-// thousands of callers this takes minutes of real time for a virtual minute. The next caller
-// is random, as without a turnstile, so only the real time differs.
+// turnstile permits one caller at a time to ask the limiter of aws-sdk-go-v2 for a token. Otherwise
+// all that wait would ask again and again, and with thousands of callers this takes minutes of real
+// time for a virtual minute. The next caller is random, as without a turnstile, so only the real time
+// differs.
 type turnstile struct {
 	mu      sync.Mutex
 	busy    bool
