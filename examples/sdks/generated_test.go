@@ -2,7 +2,6 @@ package sdks
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -10,49 +9,15 @@ import (
 	"github.com/google/uuid"
 	ory "github.com/ory/client-go"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/examples/sdks/internal/chargesapi"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // created is an endpoint that creates a resource of this JSON once for each key.
 func created(body string) *faulttest.Idempotent {
 	return &faulttest.Idempotent{Handler: faulttest.Reply{Status: http.StatusCreated, Body: body, Header: http.Header{"Content-Type": {"application/json"}}}}
-}
-
-// A client of oapi-codegen takes any http.Client. Its POST gets a key, or keeps that of the
-// parameters, and is executed once although the first response is lost.
-func TestOAPICodegen(t *testing.T) {
-	for _, row := range []struct{ name, key string }{{"the Transport's key", ""}, {"the caller's key", "order-1"}} {
-		t.Run(row.name, func(t *testing.T) {
-			charges := created(`{"id":"ch_1","amount":100}`)
-			api := start(t, faulttest.Sequence(faulttest.LoseResponse(charges), charges))
-			client, err := chargesapi.NewClient(api.URL,
-				chargesapi.WithHTTPClient(&http.Client{Transport: &resilienthttp.Transport{Policy: quick()}}))
-			require.NoError(t, err)
-
-			params := &chargesapi.CreateChargeParams{}
-			if row.key != "" {
-				params.IdempotencyKey = &row.key
-			}
-			resp, err := client.CreateCharge(t.Context(), params, chargesapi.NewCharge{Amount: 100})
-			require.NoError(t, err)
-			defer resp.Body.Close()
-			var charge chargesapi.Charge
-			require.NoError(t, json.NewDecoder(resp.Body).Decode(&charge))
-			assert.Equal(t, chargesapi.Charge{Id: "ch_1", Amount: 100}, charge)
-			assert.Len(t, resilienthttp.Attempts(resp), 2)
-			api.AssertRequests(t, 2)
-			api.AssertKeys(t, 1)
-			charges.AssertExactlyOnce(t, 1)
-			if row.key != "" {
-				assert.Equal(t, row.key, api.Requests()[0].Header.Get("Idempotency-Key"))
-			}
-		})
-	}
 }
 
 // A client of openapi-generator (here Ory's) has the http.Client in its configuration.
