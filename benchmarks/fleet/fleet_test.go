@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -113,12 +112,6 @@ func TestResults_haveAllSections(t *testing.T) {
 		require.False(t, said[reason], line)
 		said[reason] = ok
 	}
-	dir := t.TempDir()
-	require.NoError(t, DrawScenarios(dir, &Rows{}))
-	file := filepath.Join(dir, "docs", "fleet-scenarios.svg")
-	require.NoFileExists(t, file, "nothing to draw")
-	require.NoError(t, DrawScenarios(dir, &rows))
-	require.FileExists(t, file)
 }
 
 // scaledTo returns the scenario with all times scaled to the length.

@@ -138,7 +138,7 @@ func TestBlips_failOnlyDuringTheOutage(t *testing.T) {
 	require.Zero(t, r.During.Succeeded)
 	require.Equal(t, r.Offered-r.During.Calls, r.Succeeded)
 	require.Greater(t, r.After.Calls, 1200)
-	require.InDelta(t, 0.75, shown(Row{{Config: r.Config, During: Share{Calls: 4, Succeeded: 3}}}), 0, "the plot shows the calls during the outage")
+	require.InDelta(t, 0.75, shown(Row{{Config: r.Config, During: Share{Calls: 4, Succeeded: 3}}}), 0, "the page shows the calls during the outage")
 }
 
 func TestMetSuccess_countsOnlyItsPathDuringTheOutage(t *testing.T) {

@@ -28,7 +28,7 @@ type PeerResults struct {
 type PeerResult struct {
 	Model   string // the scenario's fingerprint
 	Success float64
-	Shown   float64 // the value in the plot
+	Shown   float64 // the value in scenarios.md
 }
 
 // ReadPeerResults returns the results in peers.json.

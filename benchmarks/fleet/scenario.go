@@ -19,7 +19,7 @@ const Seed = 12
 // arrive during Before, During and After. Faults happen in During, unless they have times.
 type Scenario struct {
 	Row        int    // number of its group of related scenarios; 0: base scenarios and gates
-	Name, Note string // a short name for flags and plots; a description
+	Name, Note string // a short name for flags and tables; a description
 	Reason     string // why targets are missed, for targets without a Reason
 
 	Before, During, After time.Duration
@@ -29,7 +29,7 @@ type Scenario struct {
 	Model   Model         // instead of the Server; nil: none
 	Phase   time.Duration // from a whole minute to the start
 	Targets []Target
-	Shows   string // the What of the target in the plot, or met; "": success of all calls
+	Shows   string // the What of the target in scenarios.md, or met; "": success of all calls
 
 	Seeds int  // of a run, at least; 0: 1
 	Quick bool // in the sample of its group

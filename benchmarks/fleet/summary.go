@@ -10,7 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// comparison is one line of the plot: a scenario in one topology.
+// comparison is one line of the page: a scenario in one topology.
 type comparison struct {
 	scenario   Scenario
 	topology   Topology
@@ -35,13 +35,13 @@ func (r *Rows) comparisons() (all []comparison) {
 	return all
 }
 
-// ScenarioResults are the results in benchmarks/results/scenarios.md: a summary, the plot and its figures.
+// ScenarioResults are the results in benchmarks/results/scenarios.md: a summary, and the figures of each scenario.
 func ScenarioResults(rows *Rows, tallies []Tally) string {
 	var text strings.Builder
 	for _, line := range rows.summary(tallies) {
 		fmt.Fprintf(&text, "- %s\n", line)
 	}
-	fmt.Fprintf(&text, "\n![Success in each scenario: this library, a bare client and the best peer](../../%s)\n\n", scenarioPlot)
+	text.WriteByte('\n')
 	table := report.NewTextTable(scenarioHeading, "what happens", "Transport", "bare", "best peer", peers.Ours,
 		"latency, bare", "latency, "+peers.Ours, "attempts per call")
 	for _, g := range rows.comparisons() {
@@ -56,10 +56,7 @@ func ScenarioResults(rows *Rows, tallies []Tally) string {
 	return text.String()
 }
 
-const (
-	scenarioHeading = "scenario" // of the first column
-	scenarioPlot    = "docs/fleet-scenarios.svg"
-)
+const scenarioHeading = "scenario" // of the first column
 
 // summary are the lines at the top of the page.
 func (r *Rows) summary(tallies []Tally) (lines []string) {

@@ -205,7 +205,7 @@ func ruleVerdicts(ours, bare Row, best float64) (targets []Verdict) {
 // success is the mean over the seeds.
 func success(row Row) float64 { return row.average(Result.Success) }
 
-// shown is the value in the plot.
+// shown is the value in scenarios.md.
 func shown(row Row) float64 {
 	s := row[0].Scenario
 	switch s.Shows {

@@ -34,7 +34,7 @@
 //	go run ./benchmarks/cmd/fleet -scenario=gates -write
 //
 // The first command runs three seeds and 300 random compositions. It writes
-// benchmarks/results/scenarios.md and targets.md, and the plot of all scenarios. Then
+// benchmarks/results/scenarios.md and targets.md. Then
 // UPDATE_DOCS=1 go test ./benchmarks/fleet -run=Overview writes the table of docs/performance.md.
 // -all adds libraries.md. The third command writes load-shedding.md.
 package main
@@ -84,7 +84,7 @@ func main() {
 	flag.StringVar(&o.topology, "topology", "both", "shared (one Transport for all callers), own (one per client) or both")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "seed of the arrivals and the server")
 	flag.IntVar(&o.seeds, "seeds", 0, "number of seeds, starting at -seed; 0: 1, or with -write 3 for this library and a bare client")
-	flag.BoolVar(&o.write, "write", false, "write benchmarks/results and the plot; needs all runs, or all of -scenario=gates")
+	flag.BoolVar(&o.write, "write", false, "write benchmarks/results; needs all runs, or all of -scenario=gates")
 	flag.StringVar(&o.out, "out", "", "write the results of any runs below this directory instead of the repository")
 	flag.IntVar(&o.random, "random", 0, "run only `n` random compositions of faults with the libraries in -peer and a bare client")
 	flag.IntVar(&o.only, "random-only", -1, "run only the random composition with this number")
@@ -307,8 +307,7 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	}
 	err = errors.Join(
 		report.WriteResults(root, "scenarios", command+" -write", fleet.ScenarioResults(rows, tallies)),
-		report.WriteResults(root, "targets", command+" -write", fleet.TargetResults(rows)),
-		fleet.DrawScenarios(root, rows))
+		report.WriteResults(root, "targets", command+" -write", fleet.TargetResults(rows)))
 	if err != nil || !o.all && o.peer != "all" {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package chart draws the plots of the documentation with gonum/plot, as SVG. Their colors follow the
-// reader's theme.
+// Package chart draws the plots of the lab with gonum/plot, as SVG. Their colors follow the reader's
+// theme.
 package chart
 
 import (
@@ -25,7 +25,7 @@ type Line struct {
 // Point is a point of a line.
 type Point = plotter.XY
 
-// Panel is one diagram of an image.
+// Panel is a diagram.
 type Panel struct {
 	X     string // the name of the x axis
 	Lines []Line
@@ -72,44 +72,29 @@ func marked(points plotter.XYs, i int) (some plotter.XYs) {
 	return some
 }
 
-// legendWidth is the minimum width of the legend, which is right of all panels.
-const legendWidth = 190
-
 // SVG draws a panel without a legend: a page names the lines in the colors of [Color].
 func SVG(width, height float64, panel Panel) ([]byte, error) {
 	p, err := panel.plot()
 	if err != nil {
 		return nil, err
 	}
-	return render(width, height, []*plot.Plot{p}, nil)
+	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
+	dc := draw.New(canvas)
+	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // themed changes it on dark pages
+	pad := vg.Points(6)
+	tiles := draw.Tiles{Rows: 1, Cols: 1, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
+	p.Draw(plot.Align([][]*plot.Plot{{p}}, tiles, dc)[0][0]) // with room for the last label of the x axis
+	var out bytes.Buffer
+	if _, err := canvas.WriteTo(&out); err != nil {
+		return nil, err
+	}
+	return themed(portable(out.Bytes())), nil
 }
 
 // Color returns the color of line i as #rrggbb.
 func Color(i int) string {
 	r, g, b, _ := palette[i%len(palette)].RGBA()
 	return fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8)
-}
-
-// render draws plots side by side.
-func render(width, height float64, plots []*plot.Plot, legend *plot.Legend) ([]byte, error) {
-	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
-	dc := draw.New(canvas)
-	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // themed changes it on dark pages
-	pad := vg.Points(6)
-	if legend != nil {
-		margin := max(legendWidth, legend.Rectangle(dc).Size().X+2*pad)
-		legend.Draw(draw.Crop(dc, dc.Max.X-margin, 0, pad, -4*pad))
-		dc = draw.Crop(dc, 0, -margin, 0, 0)
-	}
-	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
-	for i, c := range plot.Align([][]*plot.Plot{plots}, tiles, dc)[0] {
-		plots[i].Draw(c) //nolint:gosec // Align returns a canvas for each plot
-	}
-	var out bytes.Buffer
-	if _, err := canvas.WriteTo(&out); err != nil {
-		return nil, err
-	}
-	return themed(portable(out.Bytes())), nil
 }
 
 func (panel Panel) plot() (*plot.Plot, error) {

@@ -22,13 +22,11 @@ var sans = font.Font{Typeface: "Liberation", Variant: "Sans"} //nolint:gocheckno
 // blank returns an empty plot.
 func blank() *plot.Plot {
 	p := plot.New()
-	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
-		setFont(style, style.Font.Size)
+	for _, style := range []*draw.TextStyle{&p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		style.Font = font.From(sans, style.Font.Size)
 	}
 	return p
 }
-
-func setFont(style *draw.TextStyle, size vg.Length) { style.Font = font.From(sans, size) }
 
 // textElement matches a text of gonum: attributes, family, size, content.
 var textElement = regexp.MustCompile(`<text ([^>]*)font-family:[^;]*;([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
