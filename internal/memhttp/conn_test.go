@@ -1,7 +1,6 @@
 package memhttp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
@@ -47,90 +45,6 @@ func fill(t *testing.T, c *Conn) {
 	n, err := c.Write(make([]byte, bufferSize))
 	require.NoError(t, err)
 	require.Equal(t, bufferSize, n)
-}
-
-// Both ends send more than the buffers hold at the same time.
-func TestConn_transfersMoreThanItsBuffer(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		size int
-	}{
-		{"nothing", 0},
-		{"a byte", 1},
-		{"a buffer", bufferSize},
-		{"many buffers", 1 << 20},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			both(t, func(t *testing.T) {
-				a, b := pair(t)
-				var wg sync.WaitGroup
-				for _, c := range []*Conn{a, b} {
-					sent := make([]byte, row.size)
-					for i := range sent {
-						sent[i] = byte(rand.Uint32())
-					}
-					wg.Go(func() {
-						for rest := sent; len(rest) > 0; {
-							k := min(len(rest), 1+rand.IntN(100_000))
-							n, err := c.Write(rest[:k])
-							assert.NoError(t, err)
-							assert.Equal(t, k, n)
-							rest = rest[k:]
-						}
-						assert.NoError(t, c.CloseWrite())
-					})
-					peer := map[*Conn]*Conn{a: b, b: a}[c]
-					wg.Go(func() {
-						got, err := io.ReadAll(uneven{peer})
-						assert.NoError(t, err)
-						assert.True(t, bytes.Equal(sent, got))
-					})
-				}
-				wg.Wait()
-			})
-		})
-	}
-}
-
-// uneven reads chunks of changing size.
-type uneven struct{ r io.Reader }
-
-func (s uneven) Read(p []byte) (int, error) {
-	return s.r.Read(p[:min(len(p), 1+rand.IntN(10_000))])
-}
-
-// All methods run concurrently, for the race detector.
-func TestConn_race(t *testing.T) {
-	both(t, func(t *testing.T) {
-		a, b := pair(t)
-		var wg sync.WaitGroup
-		for _, c := range []*Conn{a, b} {
-			for _, f := range []func(){
-				func() { _, _ = c.Read(make([]byte, 100)) },
-				func() { _, _ = c.Write(make([]byte, 1000)) },
-				func() { _ = c.SetDeadline(time.Now().Add(10 * time.Microsecond)) },
-				func() { _ = c.SetReadDeadline(time.Now().Add(20 * time.Microsecond)) },
-				func() { _ = c.SetWriteDeadline(time.Now().Add(20 * time.Microsecond)) },
-				func() { _, _ = c.LocalAddr(), c.RemoteAddr() },
-				func() { _ = c.SetLinger(1) },
-			} {
-				for range 3 {
-					wg.Go(func() {
-						for range 100 {
-							f()
-						}
-					})
-				}
-			}
-		}
-		wg.Wait()
-		for range 3 {
-			wg.Go(func() { _ = a.Close() })
-			wg.Go(func() { _ = b.CloseWrite() })
-			wg.Go(func() { Reset(b) })
-		}
-		wg.Wait()
-	})
 }
 
 func requireTimeout(t *testing.T, err error) {

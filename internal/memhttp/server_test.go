@@ -3,15 +3,11 @@ package memhttp_test
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"runtime"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -53,38 +49,6 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 }
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
-
-func TestRequestConn_panicsForOtherRequests(t *testing.T) {
-	require.Panics(t, func() { memhttp.RequestConn(mustGet(t, "http://mem.test")) })
-}
-
-func TestCertificates(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		url  string
-		tls  func(*tls.Config)
-		want any
-	}{
-		{"trusted", "https://mem.test:8443", func(*tls.Config) {}, nil},
-		{"unknown authority", "https://mem.test:8443", func(c *tls.Config) { c.RootCAs = nil }, new(*tls.CertificateVerificationError)},
-		{"another name", "https://mem.test:8443", func(c *tls.Config) { c.ServerName = "x.test" }, new(x509.HostnameError)},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			both(t, func(t *testing.T) {
-				s := memhttp.NewNetwork(t).Serve(t, "mem.test:8443", hello, memhttp.TLS())
-				tr := s.Transport()
-				row.tls(tr.TLSClientConfig)
-				resp, err := tr.RoundTrip(mustGet(t, row.url))
-				if row.want != nil {
-					require.ErrorAs(t, err, row.want)
-					return
-				}
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-			})
-		})
-	}
-}
 
 func mustGet(t *testing.T, url string) *http.Request {
 	t.Helper()
@@ -198,39 +162,6 @@ func TestClose_waitsForStartingHandlers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// logTB records log lines.
-type logTB struct {
-	testing.TB
-	mu  sync.Mutex
-	log []string
-}
-
-func (l *logTB) Logf(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.log = append(l.log, fmt.Sprintf(format, args...))
-}
-
-func TestLogs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tb := &logTB{TB: t}
-		s := memhttp.NewServer(tb, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/panic" {
-				panic("oh no")
-			}
-			time.Sleep(time.Minute)
-		}))
-		c := &http.Client{Transport: s.Transport(), Timeout: time.Second}
-		require.ErrorIs(t, errOf(c.Get(s.URL+"/panic")), io.EOF)
-		require.ErrorIs(t, errOf(c.Get(s.URL)), context.DeadlineExceeded)
-		s.Close()
-		s.Config.ErrorLog.Print("too late")
-		require.Len(t, tb.log, 2)
-		require.Contains(t, tb.log[0], "http: panic serving 192.0.2.1:1025: oh no")
-		require.Equal(t, "http://mem.test: Close has waited 5s for handlers that do not return", tb.log[1])
-	})
 }
 
 // net/http notices closed idle connections before the next request.
