@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -100,53 +99,6 @@ func ExampleIdempotency_hosts() {
 	// 502 characters of the key: 0 requests: 1
 }
 
-// A call without a response returns an *Error. errors.Is finds the reason and the cause.
-func ExampleError() {
-	transport := &resilienthttp.Transport{
-		Policy: resilienthttp.Policy{AttemptTimeout: time.Millisecond, MaxAttempts: -1},
-	}
-	api := faulttest.New(nil, faulttest.Hang)
-	defer api.Close()
-
-	_, err := (&http.Client{Transport: transport}).Get(api.URL)
-	if failed, ok := errors.AsType[*resilienthttp.Error](err); ok {
-		fmt.Println(failed.Reason)
-		fmt.Println(errors.Is(err, resilienthttp.ErrAttemptTimeout), errors.Is(err, context.DeadlineExceeded), failed.Timeout())
-		fmt.Println(len(failed.Attempts), failed.Attempts[0].StopReason)
-	}
-	// Output:
-	// attempt timed out
-	// true true true
-	// 1 no retries left
-}
-
-// LogTrace writes structured records. They have no path, query, header value or body.
-func ExampleLogTrace() {
-	api := faulttest.New(nil, faulttest.Status(http.StatusTeapot))
-	defer api.Close()
-
-	kept := map[string]bool{"msg": true, "http.request.method": true, "attempt": true, "http.response.status_code": true, "verdict": true, "attempts": true}
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
-		Level: slog.LevelDebug,
-		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if kept[a.Key] {
-				return a
-			}
-			return slog.Attr{} // times, ports and latencies differ from run to run
-		},
-	}))
-	client := &http.Client{Transport: &resilienthttp.Transport{Trace: resilienthttp.LogTrace(logger)}}
-	resp, err := client.Get(api.URL + "/pots?secret=1")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = resp.Body.Close()
-	// Output:
-	// msg="attempt done" http.request.method=GET attempt=1 verdict=permanent http.response.status_code=418
-	// msg="call done" http.request.method=GET attempts=1 http.response.status_code=418
-}
-
 // The fixed limit of one request a minute rejects the second call. The error has the time for
 // another call.
 func ExampleError_notBefore() {
@@ -168,26 +120,6 @@ func ExampleError_notBefore() {
 	// Output:
 	// 200
 	// rejected: rate limited not sent: true
-}
-
-// The response of the first attempt is lost after the charge was made. The retry is declined by a
-// check that does not know the key. So the 402 does not say that nothing was charged.
-func ExampleInDoubt() {
-	charges := &faulttest.Idempotent{}
-	api := faulttest.New(nil, faulttest.Sequence(faulttest.LoseResponse(charges), faulttest.Status(http.StatusPaymentRequired)))
-	defer api.Close()
-
-	resp, err := resilienthttp.NewClient().Post(api.URL, "application/json", strings.NewReader(`{"amount":100}`))
-	if err == nil {
-		_ = resp.Body.Close()
-		fmt.Println(resp.StatusCode)
-	}
-	if resilienthttp.InDoubt(resp, err) {
-		fmt.Println("repeat it with the same key")
-	}
-	// Output:
-	// 402
-	// repeat it with the same key
 }
 
 // Package config reads what operators set in JSON. Fields that the text does not name keep the
@@ -316,23 +248,6 @@ func ExamplePolicy_classify() {
 	// attempt 2 200 success
 }
 
-// A queue retries its jobs, so each call of a job makes one attempt.
-func ExampleWithSingleAttempt() {
-	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
-	defer api.Close()
-
-	ctx := resilienthttp.WithSingleAttempt(context.Background())
-	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, http.NoBody)
-	resp, err := resilienthttp.NewClient().Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = resp.Body.Close()
-	fmt.Println(resp.StatusCode, api.Total(), resilienthttp.Attempts(resp)[0].StopReason)
-	// Output: 500 1 another layer owns retries
-}
-
 // Full jitter replaces the default waits.
 func ExamplePolicy_backoff() {
 	api := faulttest.New(nil, faulttest.Sequence(faulttest.Status(http.StatusBadGateway), faulttest.OK("")))
@@ -352,56 +267,6 @@ func ExamplePolicy_backoff() {
 	wait := resilienthttp.Attempts(resp)[0].RetryWait
 	fmt.Println(resp.StatusCode, wait < time.Second)
 	// Output: 200 true
-}
-
-// A server that asks for more than Policy.MaxRetryAfter gets no retry. NotBefore returns the
-// time for the next call.
-func ExampleNotBefore() {
-	api := faulttest.New(nil, faulttest.Unavailable(time.Hour, faulttest.Seconds))
-	defer api.Close()
-
-	req, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, api.URL, http.NoBody)
-	resp, err := resilienthttp.NewClient().Do(req)
-	if err == nil {
-		_ = resp.Body.Close()
-		fmt.Println(resp.StatusCode, resilienthttp.Attempts(resp)[0].StopReason)
-	}
-	if at := resilienthttp.NotBefore(resp, err); !at.IsZero() {
-		fmt.Println("call again in", time.Until(at).Round(time.Minute)) // add jitter
-	}
-	// Output:
-	// 503 server asks to wait longer than allowed
-	// call again in 1h0m0s
-}
-
-// A budget limits the retries of 50 calls that all fail quickly to 20: five tokens at the start, a
-// tenth of a token for each call, and half a token for each retry.
-func ExampleBudget() {
-	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
-	defer api.Close()
-
-	transport := &resilienthttp.Transport{
-		Policy:  resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)},
-		Budget:  &resilienthttp.Budget{Ratio: 0.1, Burst: 5}, // the defaults
-		Breaker: &resilienthttp.Breaker{FailureRatio: -1},    // off, or most calls would wait
-	}
-	client := &http.Client{Transport: transport}
-	var last resilienthttp.Attempt
-	for range 50 {
-		resp, err := client.Get(api.URL)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		_ = resp.Body.Close()
-		attempts := resilienthttp.Attempts(resp)
-		last = attempts[len(attempts)-1]
-	}
-	fmt.Println("retries:", api.Total()-50)
-	fmt.Println(errors.Is(last.StopReason, resilienthttp.ErrBudgetExhausted), last.StopReason)
-	// Output:
-	// retries: 20
-	// true retry budget exhausted
 }
 
 // Transports share a budget by its pointer. All their retries to a host then use one bucket.
@@ -468,44 +333,6 @@ func ExampleBreaker() {
 	// requests: 12
 }
 
-// With a scope for each endpoint, the failures of one endpoint do not open the circuit of the
-// others.
-func ExampleTransport_scope() {
-	api := faulttest.New(nil, faulttest.Script{
-		{Route: "/export", Handler: faulttest.Status(http.StatusInternalServerError)},
-		{Route: "/charge", Handler: faulttest.Status(http.StatusOK)},
-	})
-	defer api.Close()
-
-	transport := &resilienthttp.Transport{
-		Scope:   func(r *http.Request) string { return r.URL.Host + r.URL.Path }, // few and known paths
-		Breaker: &resilienthttp.Breaker{Cooldown: 5 * time.Second, MaxWait: -1},
-		Policy:  resilienthttp.Policy{MaxAttempts: -1},
-	}
-	client := &http.Client{Transport: transport}
-	for range 20 {
-		resp, err := client.Get(api.URL + "/export")
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		_ = resp.Body.Close()
-	}
-	resp, err := client.Get(api.URL + "/charge")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = resp.Body.Close()
-	for _, scope := range transport.State().Scopes {
-		_, path, _ := strings.Cut(scope.Scope, "/")
-		fmt.Println(path, scope.Breaker.State)
-	}
-	// Output:
-	// charge closed
-	// export open
-}
-
 // A fixed limit of the client's own. With a negative MaxWait no call waits.
 func ExampleRateLimit() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusOK))
@@ -536,36 +363,6 @@ func ExampleRateLimit() {
 	// 200
 	// 200
 	// rejected; wait at most 200ms: true
-}
-
-// The quota of the server's headers needs no configuration. The third call would wait for the
-// end of the hour, which is longer than MaxWait. It fails at once, and the server receives
-// two requests.
-func ExampleRateLimit_headers() {
-	api := faulttest.New(nil, &faulttest.Quota{Limit: 2, Window: time.Hour, Dialect: faulttest.GitHub})
-	defer api.Close()
-
-	transport := &resilienthttp.Transport{
-		RateLimit: &resilienthttp.RateLimit{MaxWait: 10 * time.Second},
-	}
-	client := &http.Client{Transport: transport}
-	for range 3 {
-		resp, err := client.Get(api.URL)
-		if err != nil {
-			fmt.Println(errors.Is(err, resilienthttp.ErrRateLimited), resilienthttp.NotBefore(resp, err).IsZero())
-			continue
-		}
-		_ = resp.Body.Close()
-		fmt.Println(resp.Header.Get("X-Ratelimit-Remaining"), "remaining")
-	}
-	for _, quota := range transport.State().Scopes[0].Quotas {
-		fmt.Println(quota.Bucket, quota.Limit, quota.Remaining, "requests:", api.Total())
-	}
-	// Output:
-	// 1 remaining
-	// 0 remaining
-	// true false
-	// core 2 0 requests: 2
 }
 
 // Processes share one quota by a store. Here both Transports are in one process and use a

@@ -342,30 +342,3 @@ func TestServer_Silence_endsWithTheServer(t *testing.T) {
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
-
-// The open connection goes silent: a call on it ends with its timeout only. The next call has a new
-// connection.
-func ExampleServer_Silence() {
-	srv := faulttest.New(nil, faulttest.OK("ok"))
-	defer srv.Close()
-	client := srv.Client()
-	client.Timeout = 100 * time.Millisecond
-	call := func() {
-		resp, err := client.Get(srv.URL)
-		if err != nil {
-			fmt.Println("timeout:", errors.Is(err, context.DeadlineExceeded))
-			return
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		fmt.Println(resp.Status)
-	}
-	call()
-	srv.Silence()
-	call()
-	call()
-	// Output:
-	// 200 OK
-	// timeout: true
-	// 200 OK
-}
