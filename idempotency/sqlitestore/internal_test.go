@@ -4,10 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -88,18 +86,6 @@ func TestReserve_replayWritesNothing(t *testing.T) {
 	assert.Zero(t, n)
 	assert.Equal(t, version, pragma(t, other, "data_version"))
 	require.NoError(t, s.Close())
-}
-
-// TestReserve_checkpoints: claims copy the write-ahead log to the file.
-func TestReserve_checkpoints(t *testing.T) {
-	s := openInternal(t)
-	for range 3000 {
-		claim := internalClaim(driver.NewOwner())
-		require.NoError(t, errOf(s.Reserve(t.Context(), claim)))
-	}
-	info, err := os.Stat(s.kit.File.Path + "-wal")
-	require.NoError(t, err)
-	assert.Less(t, info.Size(), int64(20<<20), "the automatic checkpoint is at 16 MB")
 }
 
 // TestStatements_useIndexes: the statements use indexes.
@@ -198,33 +184,6 @@ func TestBegin_activeOperation(t *testing.T) {
 	}
 }
 
-// TestBegin_stress: transactions begin, end and are canceled at all moments. One at a
-// time is open, and in the end none is active.
-func TestBegin_stress(t *testing.T) {
-	s := openInternal(t)
-	var wait sync.WaitGroup
-	held := 0 // guarded by the queue of writers
-	for i := range 8 {
-		wait.Go(func() {
-			for j := range 40 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*j)%97)*100*time.Microsecond)
-				_, tx, err := s.Begin(ctx, internalClaim([]string{"a", "b"}[i%2]), 0)
-				cancel()
-				if err != nil || tx == nil {
-					continue
-				}
-				held++
-				assert.Equal(t, 1, held)
-				held--
-				assert.NoError(t, tx.Rollback(t.Context()))
-			}
-		})
-	}
-	wait.Wait()
-	s.active.Range(func(id, _ any) bool { t.Errorf("%v is still active", id); return true })
-	require.NoError(t, s.kit.Enter(t.Context(), &sqlitekit.Waiter{}, 0), "the queue is free")
-}
-
 // allow limits the growth of the database in pages; negative: no limit.
 func allow(t *testing.T, more int, dbs ...*sql.DB) {
 	t.Helper()
@@ -288,30 +247,6 @@ func TestDiskFull_transactional(t *testing.T) {
 			assert.Greater(t, failed, 3, "the disk was full at different statements")
 		})
 	}
-}
-
-// TestDiskFull_nonTransactional: a claim fails, an execution stays in progress, and
-// both succeed when there is space again.
-func TestDiskFull_nonTransactional(t *testing.T) {
-	s := openInternal(t)
-	claim := internalClaim("key")
-	reservation, err := s.Reserve(t.Context(), claim)
-	require.NoError(t, err)
-	large := driver.Outcome{
-		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 1<<20)},
-	}
-	allow(t, 0, s.kit.Write)
-	requireCode(t, sqlite3.SQLITE_FULL, s.Complete(t.Context(), reservation.Record.Lease(), large))
-	for i := 0; err == nil; i++ {
-		_, err = s.Reserve(t.Context(), internalClaim(fmt.Sprint(i)))
-	}
-	requireCode(t, sqlite3.SQLITE_FULL, err)
-
-	record, err := s.Load(t.Context(), claim.ID)
-	require.NoError(t, err)
-	assert.Equal(t, reservation.Record, record)
-	allow(t, -1, s.kit.Write)
-	require.NoError(t, s.Complete(t.Context(), record.Lease(), large))
 }
 
 // tables returns SQLite's description of the tables.

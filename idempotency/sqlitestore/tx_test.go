@@ -1,11 +1,9 @@
 package sqlitestore_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
@@ -114,50 +111,6 @@ func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Tx) {
 	return tx, store.WithTx(tx)
 }
 
-// TestTx_inbox: a consumer commits the record and the effect at once, or neither.
-func TestTx_inbox(t *testing.T) {
-	store := newStore(t)
-	ledger(t, store.DB())
-	for _, row := range []struct {
-		name   string
-		fails  bool // the work
-		commit bool
-		want   error
-	}{
-		{"not committed", false, false, nil},
-		{"the work fails", true, true, io.ErrUnexpectedEOF},
-		{"committed", false, true, nil},
-		{"a duplicate", false, true, nil},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			tx, within := inbox(t, store)
-			executor := &idempotency.Executor{Store: within}
-			_, err := executor.Do(t.Context(), claimOf("message").ID, "v1:a", func(ctx context.Context) (driver.Result, error) {
-				same, err := idempotency.Tx[*sql.Tx](ctx)
-				require.NoError(t, err)
-				assert.Same(t, tx, same)
-				require.NoError(t, write(ctx, same, "message"))
-				if row.fails {
-					return driver.Result{}, io.ErrUnexpectedEOF
-				}
-				return completed.Result, nil
-			})
-			require.ErrorIs(t, err, row.want)
-			execute := write(t.Context(), tx, "received "+row.name) // the consumer continues
-			require.NoError(t, execute)
-			if row.commit {
-				require.NoError(t, tx.Commit())
-			} else {
-				require.NoError(t, tx.Rollback())
-			}
-		})
-	}
-	requireRows(t, store.DB(), "message", 1)
-	requireRows(t, store.DB(), "received the work fails", 1)
-	requireRows(t, store.DB(), "received not committed", 0)
-	assert.Equal(t, "done", decisionOf(t, store, claimOf("message")))
-}
-
 // TestTx_ends: each end of the work, with each end of the caller's transaction.
 func TestTx_ends(t *testing.T) {
 	for _, row := range []struct {
@@ -186,6 +139,7 @@ func TestTx_ends(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, generation, reservation.Record.Generation)
 					assert.Same(t, outer, tx.Value())
+					assert.True(t, within.InCallerTx())
 					require.NoError(t, write(t.Context(), tx.Value(), "key"))
 					require.NoError(t, row.end(tx))
 					require.NoError(t, tx.Rollback(t.Context()), "a second end does nothing")

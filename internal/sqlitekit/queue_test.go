@@ -2,7 +2,6 @@ package sqlitekit
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,31 +78,4 @@ func TestWriterQueue_waitEnds(t *testing.T) {
 		queue.Leave(first)
 		require.NoError(t, queue.Enter(t.Context(), &Waiter{}, 0), "waiters that left are forgotten")
 	})
-}
-
-// TestWriterQueue_stress: one waiter at a time writes, and at the end none does.
-func TestWriterQueue_stress(t *testing.T) {
-	var (
-		queue writerQueue
-		wait  sync.WaitGroup
-		held  int // guarded by the queue
-	)
-	for i := range 8 {
-		wait.Go(func() {
-			for j := range 500 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*j)%97)*time.Microsecond)
-				w := &Waiter{HoldsLease: j%4 == 3}
-				if queue.Enter(ctx, w, time.Hour) == nil {
-					held++
-					assert.Equal(t, 1, held)
-					held--
-					queue.Leave(w)
-				}
-				cancel()
-			}
-		})
-	}
-	wait.Wait()
-	assert.Nil(t, queue.holder)
-	assert.Equal(t, 0, len(queue.queues[0])+len(queue.queues[1]))
 }

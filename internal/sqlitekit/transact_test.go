@@ -182,25 +182,6 @@ func TestTransact_exclusiveBesideAGroup(t *testing.T) {
 	assert.Equal(t, 1, l.grants())
 }
 
-// All writers of a group get ErrLocked while another connection has the lock.
-func TestTransact_groupLocked(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "test.db")
-	hasty := settings(1)
-	hasty.BusyTimeout = 20 * time.Millisecond
-	d, other := openAs(t, path, hasty), openAs(t, path, settings(1))
-	tx, err := other.Work.Begin()
-	require.NoError(t, err)
-	ended := make(chan error, 8)
-	for i := range cap(ended) {
-		go func() { ended <- d.Transact(t.Context(), &Waiter{}, add(fmt.Sprint(i))) }()
-	}
-	for range cap(ended) {
-		require.ErrorIs(t, <-ended, ErrLocked)
-	}
-	require.NoError(t, tx.Rollback())
-	assert.Zero(t, words(t, d))
-}
-
 // fill adds a row of 4 KB.
 func fill(ctx context.Context, d *DB) error {
 	return d.Transact(ctx, &Waiter{}, func(ctx context.Context, tx *sql.Tx) error {
