@@ -66,26 +66,6 @@ func (g *gate) enter(l Limits) (int, *Rejection) {
 	return p, rejected
 }
 
-// TestQueue_isFIFO checks that calls get permits in the order in which they came.
-func TestQueue_isFIFO(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
-		var calls sync.WaitGroup
-		for i := range 5 {
-			calls.Go(func() {
-				begun := time.Now()
-				p, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute})
-				assert.Nil(t, rejected)
-				assert.Equal(t, i+1, p)
-				assert.Equal(t, time.Duration(i+1)*time.Second, time.Since(begun))
-			})
-			synctest.Wait()
-		}
-		calls.Wait()
-		require.True(t, g.Alarm().IsZero())
-	})
-}
-
 // TestQueue_rejects checks when a call is rejected without waiting, and when it leaves.
 func TestQueue_rejects(t *testing.T) {
 	for _, row := range []struct {
@@ -157,34 +137,6 @@ func TestQueue_sweeps(t *testing.T) {
 		g.Dispatch(time.Now())
 		g.mu.Unlock()
 		calls.Wait()
-	})
-}
-
-// waiter is a Waiter that can panic when a wait begins.
-type waiter struct {
-	begun, ended int
-	panics       bool
-}
-
-func (w *waiter) WaitBegins(time.Time, bool) {
-	if w.begun++; w.panics {
-		panic("waiter")
-	}
-}
-
-func (w *waiter) WaitEnds() { w.ended++ }
-
-// A Waiter is called for each wait. A call with a Waiter that panics leaves the queue.
-func TestQueue_callsWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, w := newGate(), &waiter{}
-		_, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute, Waiter: w})
-		require.Nil(t, rejected)
-		require.Equal(t, waiter{begun: 1, ended: 1}, *w)
-		w.panics = true
-		require.Panics(t, func() { _, _ = g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute, Waiter: w}) })
-		require.Equal(t, waiter{begun: 2, ended: 2, panics: true}, *w)
-		require.Zero(t, g.Len())
 	})
 }
 
