@@ -2,7 +2,6 @@ package doctable
 
 import (
 	"testing"
-	"time"
 )
 
 func TestReplace(t *testing.T) {
@@ -27,36 +26,5 @@ func TestReplace(t *testing.T) {
 	}
 	if got, err := replace(example, "example", "a", "new\n"); err != nil || got != "<!-- example:begin a -->\nnew\n<!-- example:end -->\n" {
 		t.Errorf("example: got %q, %v", got, err)
-	}
-}
-
-func TestTable(t *testing.T) {
-	got := table([]Row{{Field: "Breaker.Cooldown", Default: 100 * time.Millisecond, Unit: "duration", Range: "negative: none"}})
-	want := "| field | default | unit | range |\n|---|---|---|---|\n| `Breaker.Cooldown` | 100 ms | duration | negative: none |\n"
-	if got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestFormat(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		value any
-		want  string
-	}{
-		{"hours: a whole number", time.Hour, "1 h"},
-		{"a minute and a half: in minutes", 90 * time.Second, "1.5 min"},
-		{"seconds: a whole number", 10 * time.Second, "10 s"},
-		{"two seconds and a half: in seconds", 2500 * time.Millisecond, "2.5 s"},
-		{"a quarter of a second: in milliseconds", 250 * time.Millisecond, "250 ms"},
-		{"zero: as Go prints it", time.Duration(0), "0s"},
-		{"number: as fmt prints it", 0.1, "0.1"},
-		{"text: as it is", "off", "off"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			if got := Format(row.value); got != row.want {
-				t.Errorf("got %q, want %q", got, row.want)
-			}
-		})
 	}
 }
