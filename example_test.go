@@ -2,7 +2,6 @@ package resilienthttp_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,32 +41,6 @@ func Example() {
 	// Output:
 	// 200 {"status":"succeeded"}
 	// attempts: 2 charges: 1
-}
-
-// The error code in the body decides: a retry cannot succeed after this quota. The caller still
-// reads the whole body.
-func ExamplePolicy_classifyBody() {
-	api := faulttest.New(nil, faulttest.Reply{Status: http.StatusTooManyRequests, Body: `{"code":"monthly_limit"}`})
-	defer api.Close()
-
-	client := &http.Client{Transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{
-		ClassifyBody: func(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-			var failure struct{ Code string }
-			if json.Unmarshal(body, &failure) == nil && failure.Code == "monthly_limit" {
-				return resilienthttp.VerdictPermanent
-			}
-			return resilienthttp.VerdictDefault
-		},
-	}}}
-	resp, err := client.Get(api.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body)
-	fmt.Println(resp.StatusCode, string(body), api.Total())
-	// Output: 429 {"code":"monthly_limit"} 1
 }
 
 // The header and the hosts of an API that honors keys. Other hosts get none, and their POSTs are not retried.

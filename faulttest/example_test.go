@@ -112,21 +112,6 @@ func ExampleScript() {
 	//  charge: no response after 3 attempts
 }
 
-// A failure has the wanted and the actual value, and then [faulttest.Log.Transcript], which this
-// example omits because of its times.
-func ExampleLog_AssertAttempts() {
-	srv := faulttest.New(nil, faulttest.Sequence(faulttest.Status(503), faulttest.OK("{}")))
-	defer srv.Close()
-	if _, err := charge(srv.Client(), srv.URL, "invoice-1"); err != nil {
-		fmt.Println(err)
-	}
-	srv.AssertAttempts(printer{}, 3)
-	// Output:
-	// faulttest: attempts of each call
-	// want: 3
-	// got:  2
-}
-
 // A Log records the requests of a server of your own.
 func ExampleLog_Record() {
 	var log faulttest.Log

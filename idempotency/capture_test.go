@@ -119,16 +119,6 @@ func handlerRows() []handlerRow {
 		{name: "4 KiB at once", handler: func(w W, _ R) { write(w, long) }},
 		{name: "4 KiB as a string", handler: func(w W, _ R) { _, _ = io.WriteString(w, long) }},
 		{name: "a few bytes, and 4 KiB", handler: func(w W, _ R) { write(w, "abc", long, "def", long, long[:2047]) }},
-		{name: "a few bytes, and 4 KiB as a string", handler: func(w W, _ R) {
-			write(w, "abc")
-			_, _ = io.WriteString(w, long)
-			write(w, long)
-		}},
-		{name: "a thousand small writes", handler: func(w W, _ R) {
-			for n := range 1000 {
-				write(w, strconv.Itoa(n))
-			}
-		}},
 		{name: "96 KiB in lines", handler: func(w W, _ R) { write(w, strings.SplitAfter(longer, "f")...) }},
 		{name: "96 KiB with a length", handler: func(w W, _ R) {
 			write(set(w, "Content-Length", strconv.Itoa(len(longer))), longer)
@@ -137,20 +127,12 @@ func handlerRows() []handlerRow {
 		{name: "flush alone", flushes: true, handler: func(w W, _ R) { flush(w) }},
 		{name: "flush in the middle", flushes: true, handler: func(w W, _ R) { write(w, "<htm"); flush(w); write(w, "l>") }},
 		{name: "flush last", flushes: true, handler: func(w W, _ R) { write(w, "<html>"); flush(w) }},
-		{name: "flush twice", flushes: true, handler: func(w W, _ R) { write(w, "a"); flush(w); flush(w); write(w, "b"); flush(w) }},
 		{name: "flush by the controller", flushes: true, handler: func(w W, _ R) {
 			write(w, "a")
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				panic(err)
 			}
 			write(w, "b")
-		}},
-		{name: "events", flushes: true, handler: func(w W, _ R) {
-			set(w, "Content-Type", "text/event-stream")
-			for n := range 50 {
-				_, _ = fmt.Fprintf(w, "data: %d\n\n", n)
-				flush(w)
-			}
 		}},
 		{name: "flush and a length", handler: func(w W, _ R) {
 			write(set(w, "Content-Length", "4"), "ab")
@@ -205,11 +187,6 @@ func handlerRows() []handlerRow {
 		{name: "Connection: close", handler: func(w W, _ R) { write(set(w, "Connection", "close"), "x") }},
 		{name: "Transfer-Encoding: identity", http1: true, handler: func(w W, _ R) { write(set(w, "Transfer-Encoding", "identity"), "<html>") }},
 		{name: "Transfer-Encoding: chunked", http1: true, handler: func(w W, _ R) { write(set(w, "Transfer-Encoding", "chunked"), "<html>") }},
-		{name: "cookies", handler: func(w W, _ R) {
-			http.SetCookie(w, &http.Cookie{Name: "a", Value: "1"})
-			http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
-			write(w, "x")
-		}},
 		{name: "early hints", handler: func(w W, _ R) {
 			set(w, "Link", "</style.css>").WriteHeader(http.StatusEarlyHints)
 			set(w, "X-A", "b").WriteHeader(http.StatusEarlyHints)
@@ -250,20 +227,11 @@ func handlerRows() []handlerRow {
 			copyInto(w, "def")
 			write(w, "ghi")
 		}},
-		{name: "ReadFrom of nothing behind a full buffer", handler: func(w W, _ R) {
-			write(w, long[:2048])
-			copyInto(w, "")
-		}},
 		{name: "http.ServeContent", handler: func(w W, r R) {
 			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
 		}},
 		{name: "a range of http.ServeContent", method: http.MethodGet, headers: "Range: bytes=10-19\r\n", handler: func(w W, r R) {
 			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
-		}},
-		{name: "WriteString", handler: func(w W, _ R) {
-			if n, err := w.(io.StringWriter).WriteString("hello"); n != 5 || err != nil {
-				panic(err)
-			}
 		}},
 		{name: "gzip", handler: func(w W, _ R) { write(set(w, "Content-Encoding", "gzip"), "\x1f\x8b\x08\x00not really") }},
 		{name: "HEAD", method: http.MethodHead, handler: func(w W, _ R) { write(w, "hello") }},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -80,82 +79,6 @@ func ExampleDo() {
 	// invoices/1 <nil>
 	// invoices/1 <nil>
 	//  idempotency: key was used with another fingerprint
-}
-
-// Work returns a permanent error if a repetition would fail in the same way.
-func ExamplePermanent() {
-	store := new(idempotency.Memory)
-	for range 2 {
-		_, err := idempotency.Do(context.Background(), store, "comp1", "import-invoices", "message 8", "",
-			func(context.Context) (idempotency.Result, error) {
-				fmt.Println("working")
-				return idempotency.Result{}, idempotency.Permanent(errors.New("no such company"))
-			})
-		fmt.Println(err)
-	}
-	// Output:
-	// working
-	// no such company
-	// no such company
-}
-
-// Non-transactional work marks a failure as retryable if it had no effect. The next
-// request with the key executes the work again.
-func ExampleRetryable() {
-	store := new(idempotency.Memory)
-	refused := errors.New("connection refused")
-	for range 2 {
-		_, err := idempotency.Do(context.Background(), store, "comp1", "pay-invoices", "message 9", "",
-			func(context.Context) (idempotency.Result, error) {
-				fmt.Println("paying")
-				return idempotency.Result{}, idempotency.Retryable(refused) // no byte was sent
-			})
-		fmt.Println(err)
-	}
-	// Output:
-	// paying
-	// connection refused
-	// paying
-	// connection refused
-}
-
-// Classify changes the meaning of a status code. On this route, a 502 means that the gateway
-// could not connect to the bank, so nothing was done.
-func ExampleHandler_classify() {
-	h := idempotency.NewHandler(new(idempotency.Memory),
-		func(*http.Request) (string, error) { return "", nil },
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Println("paying", r.Header.Get("Idempotency-Key"))
-			code, _ := strconv.Atoi(r.URL.Query().Get("gateway"))
-			w.WriteHeader(code)
-		}))
-	h.Operation = func(*http.Request) string { return "pay" }
-	h.Classify = func(code int) idempotency.Status {
-		if code == http.StatusBadGateway {
-			return idempotency.FailedRetryable
-		}
-		return 0 // ClassifyStatus decides
-	}
-	h.Trace = &idempotency.Trace{Unknown: func(e *idempotency.Event) { fmt.Println("unknown:", e.Key) }}
-
-	for _, code := range []string{"502", "504"} {
-		for range 2 {
-			r := httptest.NewRequest(http.MethodPost, "/payments?gateway="+code, http.NoBody)
-			r.Header.Set("Idempotency-Key", "invoice "+code)
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			fmt.Println(w.Code)
-		}
-	}
-	// Output:
-	// paying invoice 502
-	// 502
-	// paying invoice 502
-	// 502
-	// paying invoice 504
-	// unknown: invoice 504
-	// 504
-	// 409
 }
 
 // A handler passes a key on to another service. The key is the same for each execution of

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -526,58 +525,4 @@ func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
 // expiring is a context with a deadline of a second.
 func expiring(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Second)
-}
-
-// A handler charges a bank, and its context ends before the bank answers. The client retries
-// until it has a final response. The bank counts the charges.
-func TestTheBankIsChargedOnce(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		change  func(*idempotency.Handler)
-		away    time.Duration // the store, from the charge on
-		timeout time.Duration // of each request
-		code    int           // what the handler makes of its end
-	}{
-		{name: "the store is away for 1.5 leases, 503", away: 45 * time.Second, code: 503},
-		{name: "the store is away for 1.5 leases, 500", away: 45 * time.Second, code: 500},
-		{name: "the limit passes, 503", change: func(h *idempotency.Handler) { h.Timeout = time.Second }, code: 503},
-		{name: "the limit passes, 504", change: func(h *idempotency.Handler) { h.Timeout = time.Second }, code: 504},
-		{name: "deadline and limit pass", change: func(h *idempotency.Handler) { h.Timeout = 2 * time.Second }, timeout: time.Second, code: 503},
-		{name: "the limit passes, and nothing is written", change: func(h *idempotency.Handler) { h.Timeout = time.Second }},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			var bank atomic.Int64
-			var back atomic.Pointer[time.Time]
-			store := faulty(new(idempotency.Memory))
-			store.chaos = func(string) fault {
-				if until := back.Load(); until != nil && time.Now().Before(*until) {
-					return fault{before: errDown}
-				}
-				return fault{}
-			}
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				bank.Add(1)
-				if row.away > 0 && back.Load() == nil {
-					back.Store(new(time.Now().Add(row.away)))
-				}
-				<-req.Context().Done() // the bank takes its time
-				if row.code != 0 {
-					w.WriteHeader(row.code)
-				}
-			}, row.change)
-			var w *httptest.ResponseRecorder
-			for range 100 {
-				ctx, cancel := within(t.Context(), row.timeout)
-				w = serve(r, request(t).WithContext(ctx))
-				cancel()
-				if w.Code < 500 && w.Header().Get("Retry-After") == "" {
-					break
-				}
-				time.Sleep(2 * time.Second)
-			}
-			requireProblem(t, w, http.StatusConflict, "unknown")
-			assert.EqualValues(t, 1, bank.Load())
-			assert.NotEmpty(t, r.unknowns(), "Unknown is called")
-		})
-	}
 }

