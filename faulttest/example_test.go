@@ -35,17 +35,6 @@ func charge(client *http.Client, url, key string) (string, error) {
 	}
 }
 
-// printer is a TB for examples, which have no t.
-type printer struct{}
-
-func (printer) Helper()             {}
-func (printer) Logf(string, ...any) {}
-func (printer) Cleanup(func())      {}
-func (printer) Errorf(format string, args ...any) {
-	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n\n")
-	fmt.Println(text)
-}
-
 // In a test, pass t instead of nil. The server is then closed at the end of the test.
 func Example() {
 	srv := faulttest.New(nil, faulttest.Sequence(

@@ -293,43 +293,21 @@ func TestClaim_buffers(t *testing.T) {
 // errOf is the error of a call. The value does not matter.
 func errOf[T any](_ T, err error) error { return err }
 
-// TestTransact writes all or nothing.
-func TestTransact(t *testing.T) {
+// A transaction that is given up has written nothing. TestSettle and the kit have those that are committed.
+func TestTransact_givenUp(t *testing.T) {
 	t.Parallel()
 	db := openInternal(t).db
-	require.NoError(t, errOf(db.pool.Exec(t.Context(), "CREATE TABLE n (n integer UNIQUE)")))
-	insert := func(n int) *pgkit.Statement {
-		return &pgkit.Statement{Text: "INSERT INTO n VALUES ($1)", Args: []any{n}}
-	}
+	require.NoError(t, errOf(db.pool.Exec(t.Context(), "CREATE TABLE n (n integer)")))
 	broken := errors.New("broken")
-	for _, row := range []struct {
-		name string
-		work func(tx *ownTransaction) error
-		rows int
-		want error
-	}{
-		{"committed", func(tx *ownTransaction) error { return tx.Commit(t.Context(), insert(1), insert(2)) }, 2, nil},
-		{"in two trips", func(tx *ownTransaction) error {
-			return errors.Join(tx.Send(t.Context(), insert(3)), tx.Commit(t.Context(), insert(4)))
-		}, 2, nil},
-		{"not committed", func(tx *ownTransaction) error { return tx.Send(t.Context(), insert(5)) }, 0, nil},
-		{"given up", func(tx *ownTransaction) error { return errors.Join(tx.Send(t.Context(), insert(6)), broken) }, 0, broken},
-		{"failed", func(tx *ownTransaction) error {
-			if err := tx.Commit(t.Context(), insert(7), insert(7), insert(8)); !pgkit.HasCode(err, "23505") {
-				return err
-			}
-			return broken
-		}, 0, broken},
-		{"nothing", func(*ownTransaction) error { return nil }, 0, nil},
-	} {
-		count := func() (n int) {
-			require.NoError(t, db.pool.QueryRow(t.Context(), "SELECT count(*) FROM n").Scan(&n))
-			return n
-		}
-		n := count()
-		require.ErrorIs(t, db.transact(t.Context(), row.work), row.want, row.name)
-		assert.Equal(t, row.rows, count()-n, row.name)
+	for _, want := range []error{broken, nil} { // nil: without a commit
+		require.ErrorIs(t, db.transact(t.Context(), func(tx *ownTransaction) error {
+			require.NoError(t, tx.Send(t.Context(), &pgkit.Statement{Text: "INSERT INTO n VALUES (1)"}))
+			return want
+		}), want)
 	}
+	var n int
+	require.NoError(t, db.pool.QueryRow(t.Context(), "SELECT count(*) FROM n").Scan(&n))
+	assert.Zero(t, n)
 }
 
 // TestTransact_keepsConnection expects the connection of a failed transaction back in
