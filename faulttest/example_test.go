@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"time"
 
@@ -99,34 +98,4 @@ func ExampleScript() {
 	// 200, remaining: "0"
 	// 429, remaining: "0"
 	//  charge: no response after 3 attempts
-}
-
-// A Log records the requests of a server of your own.
-func ExampleLog_Record() {
-	var log faulttest.Log
-	mux := http.NewServeMux()
-	mux.Handle("POST /charges", faulttest.Sequence(faulttest.CloseAfterRead, faulttest.Status(201)))
-	srv := httptest.NewServer(log.Record(mux))
-	defer srv.Close()
-
-	_, err := charge(srv.Client(), srv.URL, "")
-	fmt.Println(err)
-	for _, q := range log.Requests() {
-		fmt.Println(q.Number, q.Method, q.URI, string(q.Body), q.Outcome())
-	}
-	// Output:
-	// <nil>
-	// 1 POST /charges {"amount":100} closed after read
-	// 2 POST /charges {"amount":100} 201
-}
-
-// Header returns header fields for handlers of your own.
-func ExampleRateLimit_Header() {
-	limit := faulttest.RateLimit{Dialect: faulttest.IETF, Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}
-	h := limit.Header(time.Now())
-	fmt.Println(h.Get("RateLimit-Policy"))
-	fmt.Println(h.Get("RateLimit"))
-	// Output:
-	// "default";q=100;w=60
-	// "default";r=50;t=30
 }

@@ -41,20 +41,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestServer_restartsAfterCrash(t *testing.T) {
+func TestServer_Stop(t *testing.T) {
 	server := postgrestest.StartTB(t)
-	assert.True(t, answers(t, server.DSN()))
-
-	require.NoError(t, server.Crash())
-	assert.Eventually(t, func() bool { return !answers(t, server.DSN()) }, time.Minute, 5*time.Millisecond)
-	require.NoError(t, server.Restart(t.Context()))
-	assert.True(t, answers(t, server.DSN()))
-
-	require.NoError(t, server.Shutdown(t.Context()))
-	assert.False(t, answers(t, server.DSN()))
-	require.NoError(t, server.Restart(t.Context()))
-	assert.True(t, answers(t, server.DSN()))
-
 	require.NoError(t, server.Stop())
 	assert.NoDirExists(t, directory(t, server.DSN()))
 	require.NoError(t, server.Stop(), "again")
