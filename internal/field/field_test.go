@@ -66,7 +66,10 @@ func FuzzString(f *testing.F) {
 
 // FuzzParsePriority checks that ParsePriority returns one of the three priorities, and that FormatPriority reverses it.
 func FuzzParsePriority(f *testing.F) {
-	for _, s := range []string{"", "batch", "critical", " CRITICAL ", " Batch\t", "default", "urgent", "9", "batch,critical", "critical, critical", `"critical"`, "crіtical", "\x00batch"} {
+	for _, s := range []string{
+		"", "batch", "critical", " CRITICAL ", " Batch\t", "default", "urgent", "9", "batch,critical", "critical, critical", `"critical"`,
+		"crіtical", "\x00batch",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
