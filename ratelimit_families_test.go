@@ -217,6 +217,15 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return windows[path].respond(at, "X-Rate-Limit-")
 			}
 		}, limiterLoad{1, 20, s / 2, slices.Concat(slices.Repeat([]string{"/a"}, 9), []string{"/b"}), 10 * s}},
+		{"a login shows its quota, and other paths have none", .99, func(r *rand.Rand) limiterModel {
+			w := &fixedWindow{limit: 5 + r.IntN(10), length: 60 * s}
+			return func(at time.Duration, path string) (int, []any) {
+				if path == "/login" {
+					return w.respond(at, "RateLimit-")
+				}
+				return 200, nil
+			}
+		}, limiterLoad{1, 20, s, append(slices.Repeat([]string{"/things"}, 19), "/login"), 10 * s}},
 		{"two quotas of one path with equal limits", .50, func(r *rand.Rand) limiterModel {
 			one := &fixedWindow{limit: 50 + r.IntN(100), length: 10 * s}
 			two := &fixedWindow{limit: one.limit, length: 10 * s, offset: time.Duration(1+r.IntN(8)) * s}
