@@ -179,12 +179,13 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 }
 
 // waitsForLimit reports whether a retry needs no token: a limit has rejected the attempt, so the server has done no work, and
-// it says when another one may follow.
+// it says when another one may follow, or has served one lately.
 func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
 	report := &last.report
 	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
 	mayWait := !c.budget.Static && c.rateLimit.engine().MaxWait > 0
-	return limited && report.RetryAfter > 0 && mayWait && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
+	serves := last.tooMany() && c.record.succeededWithin(unaskedWait, now.Sub(c.origin))
+	return limited && (report.RetryAfter > 0 || serves) && mayWait && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
 }
 
 // leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
