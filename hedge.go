@@ -112,15 +112,13 @@ func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.P
 type hedgeCredit struct {
 	mu      sync.Mutex
 	credit  int // a win adds two, a loss takes one; above 0 hedges need no pause
-	losses  int // consecutive losses
 	nextTry time.Time
 }
 
 const (
 	maxCredit = 8
 	winCredit = 2
-	tryPause  = 10 * time.Second // pause between hedges without credit; each loss doubles it
-	maxPauses = 8                // maximum of the pause, in multiples of tryPause
+	tryPause  = 15 * time.Second // between two hedges without credit, and up to twice as long
 	sureRate  = 10               // responses per second at which a try is certain; small clients share a server's queue
 )
 
@@ -135,8 +133,7 @@ func (c *hedgeCredit) admit(responseRate float64, now time.Time) bool {
 	if now.Before(c.nextTry) || rand.Float64() >= responseRate/sureRate {
 		return false
 	}
-	pause := tryPause * time.Duration(min(1<<min(c.losses, 8), maxPauses))
-	c.nextTry = now.Add(pause + rand.N(pause))
+	c.nextTry = now.Add(tryPause + rand.N(tryPause))
 	return true
 }
 
@@ -144,9 +141,8 @@ func (c *hedgeCredit) done(won bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if won {
-		c.credit, c.losses = min(c.credit+winCredit, maxCredit), 0
+		c.credit = min(c.credit+winCredit, maxCredit)
 		return
 	}
 	c.credit = max(c.credit-1, 0)
-	c.losses++
 }
