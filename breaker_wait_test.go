@@ -32,6 +32,13 @@ import (
 
 // A server that is away for four seconds fails no call that has time, unless calls are rejected at once.
 func TestBreakerWait_outage(t *testing.T) {
+	var sent atomic.Int64
+	partlyHangs := func(r *http.Request) (*http.Response, error) {
+		if sent.Add(1)%5 == 0 {
+			return hanging(r)
+		}
+		return status(503)(r)
+	}
 	for _, row := range []struct {
 		name    string
 		fault   step
@@ -45,6 +52,7 @@ func TestBreakerWait_outage(t *testing.T) {
 		{"connection refused", refused, 0, false, 0, 0},
 		{"429 that asks for no wait", status(429), 0, false, 6, 0}, // 30 without a hold
 		{"503, rejected at once", status(503), -1, false, 32, 16},
+		{"503, each fifth request hangs", partlyHangs, 0, false, 0, 0},
 		{"nested, 503", status(503), 0, true, 0, 0},
 		{"nested, connection refused", refused, 0, true, 0, 0},
 	} {

@@ -15,7 +15,7 @@ type closed struct {
 	failing   atomic.Bool               // no success since the streak began
 	releasing atomic.Bool               // calls that have waited are being released
 	pressed   atomic.Bool               // the last result since then was slow or a failure
-	took      atomic.Int64              // since then or under slow start, latency of the last success, or of a later result that took longer
+	took      atomic.Int64              // latency of the last success; since then or under slow start, of a later result that took longer
 	streak    failureStreak             // guarded by Circuit.mu
 	answered  atomic.Int64              // when the last request that succeeded was sent
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
@@ -75,7 +75,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 		s.pressed.Store(r.Outcome == Failure || isSlow(c.baseline.Get(), r.Took))
 	}
 	held := releasing || l != nil
-	if held && (r.Outcome == Success || int64(r.Took) > s.took.Load()) {
+	if r.Outcome == Success || held && int64(r.Took) > s.took.Load() {
 		s.took.Store(int64(r.Took))
 	}
 	switch r.Outcome {
@@ -129,7 +129,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if !r.Retry {
 		streak.calls++
 	}
-	if !c.tooMany(streak, sum, r, at) {
+	if !c.tooMany(s, sum, r, at) {
 		return nil
 	}
 	took, slowest := r.Took, r.Took
@@ -166,10 +166,10 @@ func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
 // chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
 // MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because many
-// servers reject at once and answer late: of a streak those that were sent since it began, because others may be long polls. In
-// a streak of timeouts they hang too.
-func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Duration) bool {
-	rules := &c.breaker.rules
+// servers reject at once and answer late. Of a streak older than an answer takes, there must be fewer than failures, and those
+// from before do not count: they may be long polls. In a streak of timeouts they hang too.
+func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool {
+	rules, streak := &c.breaker.rules, &s.streak
 	if rules.off() {
 		return false
 	}
@@ -180,14 +180,18 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	if enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
-	pending, least := max(r.InFlight-streak.inFlight, 0), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
-	if streak.overload() {
-		pending, least = 0, minStreakTime
+	usual, lasted, pending := c.baseline.Get(), at-streak.since, max(r.InFlight-streak.inFlight, 0)
+	few, least := streak.attempts < r.InFlight || !rules.tooMany(streak.attempts, streak.attempts+pending), min(usual, maxQuickTime, rules.Window/2)
+	switch {
+	case streak.overload():
+		few, least = false, minStreakTime
+	case isSlow(max(usual, time.Duration(s.took.Load())), lasted): // some of those that were sent since hang
+		few = streak.attempts < pending
 	}
 	if 3*streak.sudden >= streak.attempts { // as long as several results take: some would be successes
 		least = min(least, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
 	}
-	if streak.calls < 2 || streak.attempts < minStreak || at-streak.since < least || !rules.tooMany(streak.attempts, streak.attempts+pending) {
+	if streak.calls < 2 || streak.attempts < minStreak || few || lasted < least {
 		return false
 	}
 	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance

@@ -158,32 +158,40 @@ func TestClosed_streakLasts(t *testing.T) {
 	}
 }
 
-// Law L2: many servers reject at once and answer late, so requests in flight count as successes of a streak, if they were
-// sent since it began.
+// Law L2: many servers reject at once, and answer late. So requests in flight count as successes of a streak, until it is older
+// than an answer takes. Then there must be fewer than failures, and those from before do not count.
 func TestClosed_inFlight(t *testing.T) {
-	const ms = time.Millisecond
+	const ms, late = time.Millisecond, time.Minute
 	for _, tt := range []struct {
 		name     string
 		rules    Rules
-		timeouts int // one of so many failures is a timeout; 0: none
-		before   int // requests in flight when the streak begins
-		failures int // for each request in flight that is sent since; 0: none is
+		usual    time.Duration // how long an answer takes
+		last     time.Duration // how long the last one took, if that is more
+		timeouts int           // one of so many failures is a timeout; 0: none
+		before   int           // requests in flight when the streak begins
+		failures int           // for each request in flight that is sent since; 0: none is
 		every    time.Duration
 		sent     int // until the circuit opens; 80: it does not
 	}{
-		{"none", Rules{}, 0, 0, 0, 100 * ms, 5},
-		{"many from before", Rules{}, 0, 50, 0, 100 * ms, 5},
-		{"a tenth", Rules{}, 0, 0, 10, 100 * ms, 9},
-		{"a tenth, and many from before", Rules{}, 0, 50, 10, 100 * ms, 9},
-		{"a fifth", Rules{}, 0, 0, 4, 100 * ms, 80},
-		{"a fifth, FailureRatio 0.5", Rules{FailureRatio: 0.5}, 0, 0, 4, 100 * ms, 5},
-		{"a third; a fifth are timeouts", Rules{}, 5, 0, 2, 500 * ms, 80},
-		{"a third; a third are timeouts: they hang too", Rules{}, 3, 0, 2, 500 * ms, 6},
-		{"static", Rules{Static: true, FailureRatio: 0.5}, 0, 0, 1, ms, 30},
+		{"none", Rules{}, late, 0, 0, 0, 0, 100 * ms, 5},
+		{"many from before", Rules{}, late, 0, 0, 50, 0, 100 * ms, 50},
+		{"many from before, answers are quick", Rules{}, 10 * ms, 0, 0, 50, 0, 100 * ms, 5},
+		{"a tenth", Rules{}, late, 0, 0, 0, 10, 100 * ms, 9},
+		{"a fifth", Rules{}, late, 0, 0, 0, 4, 100 * ms, 80},
+		{"a fifth, FailureRatio 0.5", Rules{FailureRatio: 0.5}, late, 0, 0, 0, 4, 100 * ms, 5},
+		{"a fifth, answers are quick", Rules{}, 10 * ms, 0, 0, 0, 4, 100 * ms, 5},
+		{"a fifth, answers are quick, but not the last one", Rules{}, 10 * ms, late, 0, 0, 4, 100 * ms, 80},
+		{"a fifth, answers take 0.4 s", Rules{}, 400 * ms, 0, 0, 0, 4, 100 * ms, 9},
+		{"a third; a fifth are timeouts", Rules{}, late, 0, 5, 0, 2, 500 * ms, 80},
+		{"a third; a third are timeouts: they hang too", Rules{}, late, 0, 3, 0, 2, 500 * ms, 6},
+		{"static", Rules{Static: true, FailureRatio: 0.5}, late, 0, 0, 0, 1, ms, 31},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at, sent := record(tt.rules), epoch, 0
-			b.run(at, strings.Repeat("S", 30))
+			for range 30 {
+				b.done(b.must(t, at), Result{Outcome: Success, Took: tt.usual}, at)
+			}
+			b.done(b.must(t, at), Result{Outcome: Success, Took: max(tt.usual, tt.last)}, at)
 			for b.path() == "" && sent < 80 {
 				r := Result{Outcome: Failure, InFlight: tt.before}
 				if tt.failures > 0 {

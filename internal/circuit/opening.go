@@ -110,6 +110,7 @@ func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 			from = Open // an older probe has succeeded
 		}
 		next := new(closed)
+		next.took.Store(int64(o.lastResponse))
 		next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), &c.outage, o.slowest, o.lastResponse, now))
 		change := c.changed(from, Closed, now)
 		c.opening = nil
