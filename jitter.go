@@ -93,8 +93,7 @@ const (
 	nearEnd       = time.Minute             // a deadline within this time is near
 	seriesTime    = 10 * time.Second        // sum of all waits without a near deadline, and the longest one for a circuit
 	minLast       = time.Second             // minimum of the last wait without a near deadline
-	askedWait     = 5 * time.Second         // without tokens, after a rejection by a limit that asks for a wait
-	unaskedWait   = 30 * time.Second        // the same, if it asks for none
+	untokenedWait = 30 * time.Second        // without tokens, after a rejection by a limit
 	minLeftBefore = 1.75                    // an early wait needs this multiple of its length; otherwise the last wait follows
 )
 
@@ -130,10 +129,7 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 // untokened returns the wait of a call that a limit has rejected and that has no tokens. It is long, because the other calls
 // have used up the tokens: more retries would only be rejected too.
 func (c *call) untokened(asked time.Duration, now time.Time) time.Duration {
-	wait := max(asked, askedWait)
-	if asked == 0 {
-		wait = unaskedWait
-	}
+	wait := max(asked, untokenedWait)
 	wait += randomUpTo(wait / 2)
 	left := c.leftForLimit(now)
 	isLast := minLeftBefore*float64(wait) > float64(left)

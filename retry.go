@@ -184,7 +184,7 @@ func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
 	report := &last.report
 	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
 	mayWait := !c.budget.Static && c.rateLimit.engine().MaxWait > 0
-	serves := last.tooMany() && c.record.succeededWithin(unaskedWait, now.Sub(c.origin))
+	serves := last.tooMany() && c.record.succeededWithin(untokenedWait, now.Sub(c.origin))
 	return limited && (report.RetryAfter > 0 || serves) && mayWait && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
 }
 

@@ -14,8 +14,8 @@ func (b *bucket) Dispatch(now time.Time) {
 	}
 	if b.Len() == 0 {
 		b.heldSince, b.after.end, wake = time.Time{}, time.Time{}, time.Time{} // Sweep may have rejected the last one
-		if !b.block.again.After(b.latest) {
-			b.block.again = time.Time{}
+		if again := b.block.again; !again.IsZero() && !again.After(b.latest) {
+			b.block.again, b.after.alone = time.Time{}, time.Time{} // new calls need not wait for a retry
 		}
 	}
 	b.WakeAt(wake, b.latest)
