@@ -101,7 +101,7 @@ type BreakerChange struct {
 // and is safe for concurrent use.
 func (b *Breaker) State(name string, p Priority) BreakerState {
 	now := time.Now()
-	return BreakerState(b.circuits(now).Find(scope.Key{Name: name, Class: int8(p.known())}).State(now))
+	return BreakerState(b.circuits(now).Find(scope.Key{Name: name, Class: int8(p.known())}).Status(now).State)
 }
 
 func (b *Breaker) circuits(now time.Time) *circuit.Breaker {

@@ -305,9 +305,6 @@ func (c *Circuit) Status(now time.Time) Status {
 	return s
 }
 
-// State returns the State of the Status.
-func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
-
 // changed returns a change during the opening. The circuit is locked.
 func (c *Circuit) changed(from, to State, now time.Time) *Change {
 	if now.After(c.since) { // a goroutine that read the clock first may get the lock last

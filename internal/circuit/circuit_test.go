@@ -385,7 +385,7 @@ func TestCircuit_stress(t *testing.T) {
 				if r.IntN(8) == 0 {
 					permit.Cancel(now())
 				}
-				c.State(at)
+				c.Status(at)
 			}
 		})
 	}
@@ -446,7 +446,7 @@ func TestOpening_lostProbesFreeTheirSlots(t *testing.T) {
 			require.LessOrEqual(t, lost, 10, "one in each cooldown")
 			time.Sleep(5 * time.Second / 4)
 			require.Equal(t, 3, b.run(time.Now(), "SSS"), "lost ones do not delay those after a success")
-			require.Equal(t, Closed, b.Find(host).State(time.Now()))
+			require.Equal(t, Closed, b.Find(host).Status(time.Now()).State)
 			time.Sleep(2 * time.Hour) // the hanging ones end
 		})
 	}
@@ -495,7 +495,7 @@ func TestCircuit_clockThatGoesBack(t *testing.T) {
 			for range DefaultProbes {
 				b.done(b.must(t, back), Result{Outcome: Success}, back)
 			}
-			require.Equal(t, Closed, b.Find(host).State(back))
+			require.Equal(t, Closed, b.Find(host).Status(back).State)
 			until = b.opened(t, back)
 			require.Less(t, until.Sub(back), time.Second, "and it opens as in the first")
 		})

@@ -270,7 +270,7 @@ func TestClosed_opensAgainAsEarly(t *testing.T) {
 	b.run(at, strings.Repeat("S", 60))
 	for range 2 {
 		sent := 0
-		for b.Find(host).State(at) == Closed {
+		for b.Find(host).Status(at).State == Closed {
 			sent += b.run(at, "F")
 			at = at.Add(time.Second / 10)
 		}

@@ -132,7 +132,7 @@ func TestOpening_slowStart(t *testing.T) {
 				}
 				b.done(b.must(t, at), r, at)
 			}
-			require.Equal(t, Closed, b.Find(host).State(at))
+			require.Equal(t, Closed, b.Find(host).Status(at).State)
 			require.Equal(t, tt.want, b.limit() != nil)
 		})
 	}
@@ -226,7 +226,7 @@ func TestOpening_cooldownFollowsTheUsualRate(t *testing.T) {
 		at = at.Add(time.Second / 2)
 	}
 	for range 2 {
-		for b.Find(host).State(at) == Closed {
+		for b.Find(host).Status(at).State == Closed {
 			b.run(at, "F")
 			at = at.Add(time.Second / 2)
 		}

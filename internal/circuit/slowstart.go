@@ -37,8 +37,7 @@ const (
 	maxResults  = 20  // maximum of the results that a cut needs
 	maxWindows  = 6   // windows without a cut after which slow start ends
 
-	minMaxWait = time.Second
-	lookAgain  = time.Second // longest time after which a rejected request may ask again
+	lookAgain = time.Second // longest time after which a rejected request may ask again, and least for which a lost one blocks others
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
@@ -66,7 +65,7 @@ func (l *slowStart) expired(now time.Time) bool {
 func (l *slowStart) admit(now time.Time) *Rejection {
 	// After maxWait one more request is admitted, because those in flight may never end. Timeouts
 	// and healthy responses (of long polls) may take half a minute.
-	maxWait := min(l.slowestFailure, max(minMaxWait, l.slowestFailure/8))
+	maxWait := min(l.slowestFailure, max(lookAgain, l.slowestFailure/8))
 	switch {
 	case now.Before(l.paused):
 		l.quiet = now

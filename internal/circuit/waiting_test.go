@@ -341,7 +341,7 @@ func TestWaiting_newCallsDoNotWait(t *testing.T) {
 			for i := range 100 {
 				o.call(i, limits(t))
 			}
-			for o.Find(host).State(time.Now()) != Closed {
+			for o.Find(host).Status(time.Now()).State != Closed {
 				time.Sleep(time.Millisecond)
 			}
 			time.Sleep(time.Millisecond)
@@ -378,7 +378,7 @@ func TestWaiting_slowStart(t *testing.T) {
 			o := away(t, Rules{}, 50*time.Millisecond, outageLatency)
 			inFlight, most := 0, 0
 			o.back = time.Now()
-			for o.Find(host).State(time.Now()) != Closed {
+			for o.Find(host).Status(time.Now()).State != Closed {
 				if p, _, ok := o.admit(time.Now()); ok {
 					o.done(p, Result{Outcome: Success, Took: usualLatency}, time.Now())
 				}
@@ -488,7 +488,7 @@ func TestPermit_currentOfAnOldProbe(t *testing.T) {
 		p, r = c.Admit(time.Now())
 		require.Nil(t, r)
 		p.Done(Result{Outcome: Failure}, time.Now())
-		require.Equal(t, Open, c.State(time.Now()))
+		require.Equal(t, Open, c.Status(time.Now()).State)
 		require.False(t, old.Current(), "the circuit has changed twice")
 	})
 }
