@@ -4,7 +4,7 @@
 //	go run ./benchmarks/cmd/fleet     # packages fleet and zoo: failures and limits of a server, in virtual time
 //	go run ./benchmarks/cmd/overhead  # package overhead: costs of a successful request
 //
-// The commands write benchmarks/results and the plots in docs; fleet does so only with -write.
+// The commands write benchmarks/results; fleet does so only with -write.
 // -h lists the flags. With UPDATE_DOCS=1, tests write tables. The tests of this
 // module are short versions of the same experiments.
 package benchmarks
