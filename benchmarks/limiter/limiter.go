@@ -109,10 +109,8 @@ type Meter interface {
 	// Earliest is the first time, not before now, at which cost units are granted if nothing
 	// else is taken meanwhile.
 	Earliest(now time.Duration, cost int) time.Duration
-	// Take takes units that are granted now. until is when the request ends.
+	// Take takes units that are granted now, or up to all that are left for a rejected request. until is when the request ends.
 	Take(now, until time.Duration, cost int)
-	// Fine takes up to cost units for a rejected request.
-	Fine(now time.Duration, cost int)
 	// Left returns the remaining units, and the time until all units are available.
 	Left(now time.Duration) (remaining int, reset time.Duration)
 }
@@ -163,8 +161,6 @@ func (m *windowMeter) Take(now, _ time.Duration, cost int) {
 	m.used += cost
 }
 
-func (m *windowMeter) Fine(now time.Duration, cost int) { m.Take(now, 0, cost) }
-
 func (m *windowMeter) Left(now time.Duration) (int, time.Duration) {
 	if now >= m.begins+m.Window && !m.Clock {
 		return m.Quota, m.Window // it would begin now
@@ -208,8 +204,6 @@ func (m *slidingMeter) Take(now, _ time.Duration, cost int) {
 	m.used += cost
 }
 
-func (m *slidingMeter) Fine(now time.Duration, cost int) { m.Take(now, 0, cost) }
-
 func (m *slidingMeter) Left(now time.Duration) (int, time.Duration) {
 	m.drop(now)
 	if len(m.taken) == 0 {
@@ -236,12 +230,7 @@ func (m *bucketMeter) Earliest(now time.Duration, cost int) time.Duration {
 }
 
 func (m *bucketMeter) Take(now, _ time.Duration, cost int) {
-	m.full = max(m.full, float64(now)) + float64(cost)*m.step
-}
-
-func (m *bucketMeter) Fine(now time.Duration, cost int) {
-	m.Take(now, 0, cost)
-	m.full = min(m.full, float64(now)+float64(m.Burst)*m.step)
+	m.full = min(max(m.full, float64(now))+float64(cost)*m.step, float64(now)+float64(m.Burst)*m.step)
 }
 
 func (m *bucketMeter) Left(now time.Duration) (int, time.Duration) {
@@ -273,8 +262,6 @@ func (m *slotMeter) Take(now, until time.Duration, _ int) {
 	i, _ := slices.BinarySearch(m.ends, until)
 	m.ends = slices.Insert(m.ends, i, until)
 }
-
-func (m *slotMeter) Fine(time.Duration, int) {}
 
 func (m *slotMeter) Left(now time.Duration) (int, time.Duration) {
 	if m.free(now); len(m.ends) == 0 {

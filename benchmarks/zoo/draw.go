@@ -380,14 +380,7 @@ func (d Draw) perSecond() float64 {
 
 // keys is the number of quotas of a limit.
 func (d Draw) keys(l limiter.Limit) int {
-	switch l.Split {
-	case limiter.ByPath:
-		return d.Load.Paths
-	case limiter.ByModel:
-		return d.Load.Models
-	case limiter.All:
-	}
-	return 1
+	return map[limiter.Split]int{limiter.All: 1, limiter.ByPath: d.Load.Paths, limiter.ByModel: d.Load.Models}[l.Split]
 }
 
 // String describes the draw in one line.

@@ -328,14 +328,8 @@ func (o *oracle) patience(req *http.Request, c call) time.Duration {
 
 // queue is the queue of a call. Calls that share all limits share it.
 func (o *oracle) queue(c call) (key [2]int) {
-	for _, l := range o.server.Limits {
-		switch l.Split {
-		case limiter.ByPath:
-			key[0] = c.path
-		case limiter.ByModel:
-			key[1] = c.model
-		case limiter.All:
-		}
+	for i, l := range o.server.Limits {
+		key[i] = c.key(l)
 	}
 	return key
 }

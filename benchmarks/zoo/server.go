@@ -60,14 +60,7 @@ func newServer(d Draw) *server {
 func (s *server) of(c call) []limiter.Meter {
 	all := make([]limiter.Meter, 0, 2)
 	for i, l := range s.Limits {
-		key := 0
-		switch l.Split {
-		case limiter.ByPath:
-			key = c.path
-		case limiter.ByModel:
-			key = c.model
-		case limiter.All:
-		}
+		key := c.key(l)
 		m := s.meters[i][key]
 		if m == nil {
 			m = limiter.New(l)
@@ -76,6 +69,11 @@ func (s *server) of(c call) []limiter.Meter {
 		all = append(all, m)
 	}
 	return all
+}
+
+// key is the quota of a limit that a call uses.
+func (c call) key(l limiter.Limit) int {
+	return map[limiter.Split]int{limiter.ByPath: c.path, limiter.ByModel: c.model}[l.Split]
 }
 
 // cost is what a call takes of a limit.
@@ -173,7 +171,7 @@ func (s *server) punish(v visit) {
 	switch s.Penalty {
 	case Counts:
 		for i, m := range s.of(v.call) {
-			m.Fine(v.now, v.cost(s.Limits[i]))
+			m.Take(v.now, v.now, v.cost(s.Limits[i]))
 		}
 	case Locks:
 		if s.locked <= v.now {
