@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -74,12 +73,7 @@ func doubled(base, max time.Duration, retry int) time.Duration {
 }
 
 // randomUpTo returns a random duration in [0, d], both ends included, for d >= 0.
-func randomUpTo(d time.Duration) time.Duration {
-	if d == math.MaxInt64 {
-		return time.Duration(rand.Int64())
-	}
-	return time.Duration(rand.Int64N(int64(d) + 1))
-}
+func randomUpTo(d time.Duration) time.Duration { return time.Duration(rand.Uint64N(uint64(d) + 1)) }
 
 // earlyWaits are the waits before retries, before jitter. The last wait uses the remaining time.
 // See docs/backoff.md.
