@@ -58,7 +58,7 @@ func (d *DB) Check(ctx context.Context) error {
 }
 
 func (s Schema) check(ctx context.Context, db *sql.DB) error {
-	found, err := s.version(ctx, db)
+	found, err := s.version(ctx, db.QueryRowContext)
 	switch known := len(s.Scripts); {
 	case err != nil:
 		return err
@@ -95,7 +95,7 @@ func (s Schema) foreign(err error) error {
 func (d *DB) migrate(ctx context.Context, db *sql.DB) error {
 	schema := d.settings.Schema
 	return d.Retry(ctx, d.LockTimeout(), func() error {
-		found, err := schema.version(ctx, db)
+		found, err := schema.version(ctx, db.QueryRowContext)
 		if err != nil || found.number >= len(schema.Scripts) {
 			return err
 		}
@@ -107,24 +107,20 @@ func (d *DB) migrate(ctx context.Context, db *sql.DB) error {
 	})
 }
 
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func (s Schema) version(ctx context.Context, db querier) (v version, err error) {
+func (s Schema) version(ctx context.Context, query func(context.Context, string, ...any) *sql.Row) (v version, err error) {
 	var tables int
 	const hasVersions = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?`
-	if err := db.QueryRowContext(ctx, hasVersions, s.Versions).Scan(&tables); err != nil || tables == 0 {
+	if err := query(ctx, hasVersions, s.Versions).Scan(&tables); err != nil || tables == 0 {
 		return v, err
 	}
 	readVersion := `SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM ` + s.Versions
-	err = db.QueryRowContext(ctx, readVersion).Scan(&v.number, &v.oldest)
+	err = query(ctx, readVersion).Scan(&v.number, &v.oldest)
 	return v, s.foreign(err)
 }
 
 // apply reads the version again, because now it has the write lock.
 func (s Schema) apply(ctx context.Context, tx *sql.Tx) error {
-	found, err := s.version(ctx, tx)
+	found, err := s.version(ctx, tx.QueryRowContext)
 	if err != nil {
 		return err
 	}
