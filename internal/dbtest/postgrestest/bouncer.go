@@ -58,7 +58,13 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 		return nil, err
 	}
 	b := &Bouncer{program: program, home: home{as: server.as}}
-	err = b.begin(func() error { return b.start(ctx, server) }, bouncerCleanupScript)
+	err = b.begin(func() error {
+		//nolint:gosec // The account reads it.
+		if err := os.WriteFile(b.settings(), fmt.Appendf(nil, bouncerSettings, server.dir, b.dir), 0o644); err != nil {
+			return err
+		}
+		return b.Restart(ctx)
+	}, bouncerCleanupScript)
 	return b, err
 }
 
@@ -70,14 +76,6 @@ func bouncerProgram() (string, error) {
 		}
 	}
 	return "", ErrNoBouncer
-}
-
-func (b *Bouncer) start(ctx context.Context, server *Server) error {
-	//nolint:gosec // The account reads it.
-	if err := os.WriteFile(b.settings(), fmt.Appendf(nil, bouncerSettings, server.dir, b.dir), 0o644); err != nil {
-		return err
-	}
-	return b.Restart(ctx)
 }
 
 // Runs reports whether PgBouncer accepts connections. Version 1.18 may exit with "bad
@@ -97,7 +95,7 @@ func (b *Bouncer) Crash() error {
 		_ = b.cmd.Process.Kill() // it may have exited already
 		_ = b.cmd.Wait()         // its error is that it was killed
 	}
-	return os.RemoveAll(b.lock()) // See Server.Crash.
+	return os.RemoveAll(filepath.Join(b.dir, "pid")) // See Server.Crash.
 }
 
 // Restart starts PgBouncer again, after a Crash. It returns when PgBouncer accepts
@@ -120,5 +118,4 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 	})
 }
 
-func (b *Bouncer) lock() string     { return filepath.Join(b.dir, "pid") }
 func (b *Bouncer) settings() string { return filepath.Join(b.dir, "pgbouncer.ini") }

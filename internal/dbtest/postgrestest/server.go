@@ -179,7 +179,12 @@ func (s *Server) DSN() string {
 // otherwise answer for another moment. Restart starts the server again.
 func (s *Server) Crash() error {
 	lock := filepath.Join(s.data(), "postmaster.pid")
-	pid, err := firstNumber(lock)
+	text, err := os.ReadFile(lock) //nolint:gosec // Our own.
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(text), "\n") // the process's number
+	pid, err := strconv.Atoi(first)
 	if err != nil {
 		return err
 	}
@@ -193,16 +198,6 @@ func (s *Server) Crash() error {
 	// A killed server that is not yet reaped looks alive to its successor; in a container
 	// the reaping may take a second. So its lock files are removed here.
 	return errors.Join(err, os.Remove(lock), os.Remove(s.Socket()+".lock"))
-}
-
-// firstNumber returns the first line of a file, which is the process's number.
-func firstNumber(file string) (int, error) {
-	text, err := os.ReadFile(file) //nolint:gosec // Our own.
-	if err != nil {
-		return 0, err
-	}
-	first, _, _ := strings.Cut(string(text), "\n")
-	return strconv.Atoi(first)
 }
 
 // processesIn returns the processes with the working directory dir. The processes of a
@@ -238,31 +233,23 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) data() string               { return filepath.Join(s.dir, "data") }
 func (s *Server) program(name string) string { return filepath.Join(s.bin, name) }
 
+// run runs a program of PostgreSQL's.
 func (s *Server) run(ctx context.Context, name string, args ...string) error {
-	return s.execute(ctx, s.program(name), args...)
-}
-
-// execute runs a program of PostgreSQL's, or PgBouncer.
-func (h *home) execute(ctx context.Context, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // one of these two
-	cmd.Dir = h.dir
-	h.as.prepareCommand(cmd)
+	cmd := exec.CommandContext(ctx, s.program(name), args...) //nolint:gosec // one of these
+	cmd.Dir = s.dir
+	s.as.prepareCommand(cmd)
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, output)
+		return fmt.Errorf("%s: %w\n%s", name, err, output)
 	}
 	return nil
 }
 
+// prepareCommand gives a command the environment of this process without the variables that configure PostgreSQL's programs,
+// and with English messages.
 func (a account) prepareCommand(cmd *exec.Cmd) {
-	cmd.Env = environment()
-	a.prepare(cmd)
-}
-
-// environment returns the environment of this process without the variables that
-// configure PostgreSQL's programs, and with English messages.
-func environment() []string {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "PG") || strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
 	})
-	return append(env, "LC_ALL=C")
+	cmd.Env = append(cmd.Env, "LC_ALL=C")
+	a.prepare(cmd)
 }
