@@ -289,19 +289,17 @@ func (a *attempt) leaveSilent() bool {
 // or a 421 avoids the pool.
 func (a *attempt) noteConnection() {
 	c := a.call
-	abandoned := false
 	switch {
 	case a.timedOut(), a.wasOvertaken():
-		abandoned = a.leaveSilent()
+		if a.leaveSilent() && c.traced() {
+			runHooks(c, connectionLeft, a.soFar())
+		}
 	case a.misdirected():
 		c.avoid.Or(1 << (a.pool.Load() - 1))
 	default:
 		if conn := a.conn.Load(); conn != nil {
 			c.avoid.And(^(uint32(1) << conn.pool))
 		}
-	}
-	if abandoned && c.traced() {
-		runHooks(c, connectionLeft, a.soFar())
 	}
 }
 

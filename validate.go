@@ -18,9 +18,9 @@ import (
 // time below a microsecond, a percentage instead of a ratio, or a method in lower case. See
 // docs/configuration.md.
 func (t *Transport) Validate() error {
-	c := configErrors{validate.Errors{Of: neterr.ErrMisconfigured}}
-	c.headers(t)
-	c.base(t)
+	c := validate.Errors{Of: neterr.ErrMisconfigured}
+	checkHeaders(&c, t)
+	checkBase(&c, t)
 	c.Check(t.MaxScopes < 0 || t.MaxScopes > maxMaxScopes, fmt.Sprintf("MaxScopes is %d, must be from 0 to %d", t.MaxScopes, maxMaxScopes))
 	d := t.DeadlineHeader.withDefaults()
 	c.Append(t.Policy.check())
@@ -67,9 +67,7 @@ func (d *DeadlineHeader) checkMargin(p *Policy) error {
 		neterr.ErrMisconfigured, d.Margin, p.AttemptTimeout)
 }
 
-type configErrors struct{ validate.Errors }
-
-func (c *configErrors) headers(t *Transport) {
+func checkHeaders(c *validate.Errors, t *Transport) {
 	i, d := t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	fields := [...]struct{ field, header string }{{"Idempotency.Header", i.Header}, {"DeadlineHeader.Name", d.Name}, {"DeadlineHeader.Relative", d.Relative}}
 	for n, f := range fields {
@@ -103,7 +101,7 @@ var usualMethods = []string{ //nolint:gochecknoglobals // never written to
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, "QUERY",
 }
 
-func (c *configErrors) base(t *Transport) {
+func checkBase(c *validate.Errors, t *Transport) {
 	const deepest = 16 // t need not be part of a cycle
 	inner, _ := t.Base.(*Transport)
 	for range deepest {

@@ -160,14 +160,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline sets the deadline of reads.
-func (c *Conn) SetReadDeadline(t time.Time) error {
-	return c.setDeadline(&c.in.readBy, t)
-}
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.in.readBy, t) }
 
 // SetWriteDeadline sets the deadline of writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error {
-	return c.setDeadline(&c.out.writeBy, t)
-}
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.out.writeBy, t) }
 
 func (c *Conn) setDeadline(deadline *time.Time, t time.Time) error {
 	return c.set("set", func() {

@@ -85,17 +85,14 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 
 // counted returns h with a count of its calls. After the end of the server, requests that have arrived are not served.
 func (s *Server) counted(h http.Handler) http.Handler {
-	begin := func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.life.Err() != nil {
-			return false
-		}
-		s.handlers.Add(1)
-		return true
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !begin() {
+		s.mu.Lock()
+		ended := s.life.Err() != nil
+		if !ended {
+			s.handlers.Add(1)
+		}
+		s.mu.Unlock()
+		if ended {
 			panic(http.ErrAbortHandler)
 		}
 		defer s.handlers.Done()

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/crashtest/internal/process"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -20,7 +20,7 @@ func kill(ctx context.Context, at *Stack, random *rand.Rand) error {
 // stop suspends a service for longer than its lease, with SIGSTOP and SIGCONT.
 func stop(ctx context.Context, at *Stack, random *rand.Rand) error {
 	victim := at.Services[random.IntN(len(at.Services))]
-	if err := victim.Do(process.Freeze); err != nil {
+	if err := victim.Do(procguard.Freeze); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -28,7 +28,7 @@ func stop(ctx context.Context, at *Stack, random *rand.Rand) error {
 	if time.Since(start) > 2*at.Lease+tooLate {
 		return victim.Kill() // the machine was suspended, and the tests expect a shorter stop
 	}
-	return victim.Do(process.Thaw)
+	return victim.Do(procguard.Thaw)
 }
 
 // tooLate is the maximum delay after which a fault still continues.

@@ -60,7 +60,7 @@ func Start(ctx context.Context) (*Server, error) {
 	}
 	err = os.WriteFile(s.path("redis.conf"), fmt.Appendf(nil, settings, s.dir), 0o600)
 	if err == nil {
-		s.cleanup, err = procguard.Start(newSession, cleanupScript, s.dir)
+		s.cleanup, err = procguard.Start(procguard.NewSession, cleanupScript, s.dir)
 	}
 	if err == nil {
 		err = s.Restart(ctx)
@@ -82,7 +82,7 @@ func StartTB(tb testing.TB) *Server {
 func (s *Server) Restart(ctx context.Context) error {
 	s.cmd = exec.Command(s.program, s.path("redis.conf")) //nolint:gosec,noctx // The server outlives the context.
 	s.cmd.Dir = s.dir
-	newSession(s.cmd)
+	procguard.NewSession(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
@@ -117,10 +117,10 @@ func (s *Server) Crash() error {
 }
 
 // Pause suspends the server's process until Resume: connections stay open and get no answer.
-func (s *Server) Pause() error { return pause(s.cmd.Process) }
+func (s *Server) Pause() error { return procguard.Freeze(s.cmd.Process) }
 
 // Resume ends Pause.
-func (s *Server) Resume() error { return resume(s.cmd.Process) }
+func (s *Server) Resume() error { return procguard.Thaw(s.cmd.Process) }
 
 // Stop stops the server, if it runs, and removes its directory. It may be called more than once.
 func (s *Server) Stop() error {
