@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
@@ -176,4 +179,48 @@ func (t *Transport) relocate(resp *http.Response, named *url.URL, r *route.Route
 	if ok && i != 0 && resp.Request != nil {
 		resp.Request = resp.Request.WithContext(context.WithValue(resp.Request.Context(), redirectKey{t}, i))
 	}
+}
+
+// match finds the endpoint for a URL: the URL begins with the endpoint's. The longest path decides, and of
+// endpoints with the same URL the preferred one or else the first. path is the rest of the path, escaped:
+// "" or with a slash in front. A path with a dot segment is below none, because a server may resolve it to
+// a path outside.
+func match(targets []route.Target, u *url.URL, preferred *route.Target) (index int, path string, ok bool) {
+	if u.Opaque != "" || u.Host == "" || slices.Contains(strings.Split(u.Path, "/"), "..") {
+		return 0, "", false
+	}
+	escaped, longest := u.EscapedPath(), -1
+	for i := range targets {
+		at := targets[i].URL
+		base := route.Base(at)
+		rest, below := strings.CutPrefix(escaped, base)
+		better := len(base) > longest || len(base) == longest && &targets[i] == preferred
+		if below = below && (rest == "" || rest[0] == '/'); below && better && hostmatch.SameOrigin(at, u) {
+			index, path, longest = i, rest, len(base)
+		}
+	}
+	return index, path, longest >= 0
+}
+
+// onlyKey is for the name of the endpoint that a context permits.
+type onlyKey struct{}
+
+// WithEndpoint returns a context for calls that go only to the endpoint with the name (Attempt.Endpoint).
+// The call behaves as with a list of this endpoint. A list without that name fails it, and sends nothing.
+//
+// It is for the repetition of a POST that may be done. A new call knows nothing of the one before, and
+// without [Transport.SharedKeys] another endpoint does not know its key. So the second call must go to
+// the endpoint of the last attempt of the first. See docs/endpoints.md.
+func WithEndpoint(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, onlyKey{}, name)
+}
+
+// only returns a list of the target with the name, or nil.
+func (t *Transport) only(name string) []route.Target {
+	for i := range t.targets {
+		if t.targets[i].Name == name {
+			return t.targets[i : i+1]
+		}
+	}
+	return nil
 }

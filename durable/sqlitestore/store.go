@@ -105,3 +105,69 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 func ceil(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
 }
+
+// Reap implements sqlquery.Transaction.
+func (t *transaction) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
+	rows, err := t.rows(ctx, loadLost, limit)
+	if err != nil {
+		return nil, err
+	}
+	var changes []driver.Change
+	for _, r := range rows {
+		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker}
+		result, err := t.judge(ctx, r, &e)
+		if err != nil {
+			return nil, err
+		}
+		if result.Err == nil {
+			changes = append(changes, result.Change)
+		}
+	}
+	return changes, t.exec(ctx, forgetDead)
+}
+
+// Sweep implements driver.Store. It deletes a few intents at a time, so that other writers do not
+// wait long. The deletions are not flushed to disk. If the write lock is busy, it returns
+// early.
+func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
+	age := ceil(ttl).Microseconds()
+	found, err := sqlquery.Exists(ctx, s.db, findOver, age)
+	if err != nil || !found || limit <= 0 {
+		return 0, err
+	}
+	return s.db.kit.Sweep(ctx, limit, func(ctx context.Context, tx *sql.Tx, limit int) (n int, err error) {
+		t, err := newTransaction(ctx, tx, nil)
+		if err != nil {
+			return 0, err
+		}
+		for _, text := range [...]string{sweepAttempts, sweepLetters, sweepIntents} {
+			if n, err = t.affected(ctx, text, t.now.UnixMicro()-age, limit); err != nil {
+				return 0, err
+			}
+		}
+		return n, nil
+	})
+}
+
+// WithTx returns an outbox in a transaction of the caller, on this store's DB or another of the
+// same file. An intent takes effect with the commit, and is as durable: the connection's
+// synchronous should be FULL. The outbox is valid until the transaction ends. It is for
+// one goroutine at a time.
+//
+// Its verbs take the write lock until the transaction ends. Begin the transaction as immediate
+// ("_txlock=immediate", as DB does). Otherwise a verb may fail with SQLITE_BUSY.
+func (*Store) WithTx(tx *sql.Tx) driver.Outbox {
+	return driver.Within(func(ctx context.Context, e driver.Event) (result driver.Result, err error) {
+		if _, err := tx.ExecContext(ctx, lockSQL); err != nil { // before it reads the time
+			return result, err
+		}
+		t, err := newTransaction(ctx, tx, nil)
+		if err == nil {
+			result, err = t.apply(ctx, &e)
+		}
+		if err != nil {
+			return result, err
+		}
+		return result, result.Err
+	})
+}

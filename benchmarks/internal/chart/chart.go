@@ -5,10 +5,14 @@ package chart
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"image/color"
+	"regexp"
 	"slices"
+	"strconv"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -138,4 +142,54 @@ func (panel Panel) shade(p *plot.Plot) error {
 	area.Color, area.LineStyle.Width = color.RGBA{0xf0, 0xf0, 0xf0, 0xff}, 0
 	p.Add(area)
 	return nil
+}
+
+// families are fonts of equal widths, with a generic fallback.
+const families = "Liberation Sans, Arimo, Arial, Helvetica, sans-serif"
+
+// sans is the font of all texts.
+var sans = font.Font{Typeface: "Liberation", Variant: "Sans"} //nolint:gochecknoglobals // a constant
+
+// blank returns an empty plot.
+func blank() *plot.Plot {
+	p := plot.New()
+	for _, style := range []*draw.TextStyle{&p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		style.Font = font.From(sans, style.Font.Size)
+	}
+	return p
+}
+
+// textElement matches a text of gonum: attributes, family, size, content.
+var textElement = regexp.MustCompile(`<text ([^>]*)font-family:[^;]*;([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+
+// portable adds fallback fonts and the computed width to each text of an SVG, so that it has
+// the same width in all fonts.
+func portable(svg []byte) []byte {
+	return textElement.ReplaceAllFunc(svg, func(element []byte) []byte {
+		part := textElement.FindSubmatch(element)
+		size, err := strconv.ParseFloat(string(part[3]), 64)
+		if err != nil || len(bytes.TrimSpace(part[4])) == 0 {
+			return element
+		}
+		face := font.DefaultCache.Lookup(sans, vg.Length(size))
+		width := face.Width(html.UnescapeString(string(part[4])))
+		return fmt.Appendf(nil, `<text textLength="%.2f" lengthAdjust="spacingAndGlyphs" %sfont-family:%s;%s>%s</text>`,
+			width.Points(), part[1], families, part[2], part[4])
+	})
+}
+
+// darkStyle changes what is neutral, for readers with a dark theme: white, black and the gray of a
+// phase. The palette is legible on both. An SVG in an <img> follows the reader's theme too.
+const darkStyle = `<style>@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 }
+[style*="fill:#FFFFFF"] { fill: #0d1117 !important }
+[style*="fill:#F0F0F0"] { fill: #21262d !important }
+[style*="fill:#000000"] { fill: #e6edf3 !important }
+[style*="stroke:#000000"] { stroke: #e6edf3 !important }
+}</style>
+`
+
+// themed adds darkStyle to an SVG.
+func themed(svg []byte) []byte {
+	return bytes.Replace(svg, []byte("<g transform="), []byte(darkStyle+"<g transform="), 1)
 }

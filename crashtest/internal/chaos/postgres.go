@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -36,4 +38,77 @@ func stopServer(ctx context.Context, server *postgrestest.Server, orderly bool) 
 		return err
 	}
 	return nil
+}
+
+// endBackends ends PostgreSQL's processes of single connections.
+func endBackends(ctx context.Context, at *Stack, random *rand.Rand) error {
+	at.serving.Lock()
+	defer at.serving.Unlock()
+	end := terminate
+	if random.IntN(2) == 0 {
+		end = killOne
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		conn, err := at.Administrator(ctx)
+		if err != nil {
+			return err
+		}
+		err = end(ctx, conn)
+		_ = conn.Close(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		_ = sleep.Context(ctx, 10*time.Millisecond) // the server is still ending connections of the previous strike
+	}
+}
+
+// others selects all connections except this one.
+const others = `FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`
+
+// terminate ends up to five connections with pg_terminate_backend.
+func terminate(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (SELECT pid `+others+` ORDER BY random() LIMIT 5) AS victims`)
+	return err
+}
+
+// killOne sends SIGKILL to one process. PostgreSQL then ends all connections and recovers from its
+// log, because the shared memory may be corrupt.
+func killOne(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, `SELECT pid `+others+` ORDER BY random() LIMIT 1`)
+	if err != nil {
+		return err
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil || len(pids) == 0 {
+		return err
+	}
+	backend, err := os.FindProcess(pids[0])
+	if err != nil {
+		return err
+	}
+	return backend.Kill()
+}
+
+// restartBouncer kills PgBouncer, which is between the services and PostgreSQL.
+func restartBouncer(ctx context.Context, at *Stack, random *rand.Rand) error {
+	at.serving.Lock()
+	defer at.serving.Unlock()
+	if err := at.bouncer.Crash(); err != nil {
+		return err
+	}
+	_ = sleep.Context(ctx, upTo(random, 100*time.Millisecond))
+	return at.bouncer.Restart(ctx)
+}
+
+// watchBouncer restarts PgBouncer if it has exited, as a supervisor does.
+func (at *Stack) watchBouncer(ctx context.Context) {
+	at.supervise = Repeat(ctx, 50*time.Millisecond, func(ctx context.Context) {
+		at.serving.Lock()
+		defer at.serving.Unlock()
+		if !at.bouncer.Runs() {
+			_ = at.bouncer.Restart(ctx) // retried in the next round
+		}
+	})
 }

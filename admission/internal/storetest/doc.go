@@ -1,2 +1,0 @@
-// Package storetest tests that a quotastore.Store does what its documentation says.
-package storetest
