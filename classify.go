@@ -55,19 +55,12 @@ func (a *attempt) classify(info *responseInfo) {
 		}
 	}
 	a.permitted = info.hint == doRetry
-	if a.resultUnknown() {
+	// The server may have done the work, or may still do it: there is no response to a request that may have been sent, or a
+	// gateway lost it.
+	lost := resp != nil && (resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout)
+	if lost || resp == nil && a.report.fact == inDoubt {
 		a.call.unknown.Store(true)
 	}
-}
-
-// resultUnknown reports whether the server may have done the work of a failed attempt, or may
-// still do it: there is no response to a request that may have been sent, or a gateway lost it.
-func (a *attempt) resultUnknown() bool {
-	resp := a.report.Response
-	if resp == nil {
-		return a.report.fact == inDoubt
-	}
-	return resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
 }
 
 // didNothing reports whether the server certainly did no work for the attempt, so that any server may get it.

@@ -94,14 +94,14 @@ func FormatPriority(p int8) string {
 // StrongTag returns the strong entity tag of a response (RFC 9110 section 8.8.3), with its quotes, or "" if
 // the response does not have exactly one. Different contents may share a weak tag (W/), but not a strong one.
 func StrongTag(h http.Header) string {
-	if tags := h.Values("ETag"); len(tags) == 1 && isStrong(tags[0]) {
-		return tags[0]
+	tags := h.Values("ETag")
+	if len(tags) != 1 {
+		return ""
 	}
-	return ""
-}
-
-func isStrong(tag string) bool {
-	inner, begins := strings.CutPrefix(tag, `"`)
+	inner, begins := strings.CutPrefix(tags[0], `"`)
 	inner, ends := strings.CutSuffix(inner, `"`)
-	return begins && ends && strings.IndexFunc(inner, func(r rune) bool { return r < '!' || r == '"' || r == 0x7f }) < 0
+	if !begins || !ends || strings.ContainsFunc(inner, func(r rune) bool { return r < '!' || r == '"' || r == 0x7f }) {
+		return ""
+	}
+	return tags[0]
 }

@@ -4,6 +4,7 @@
 package scope
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -136,12 +137,7 @@ func (m *Map[K, V]) makeShards() {
 	}
 }
 
-func (m *Map[K, V]) limit() int {
-	if m.Max <= 0 {
-		return DefaultMax
-	}
-	return m.Max
-}
+func (m *Map[K, V]) limit() int { return cmp.Or(max(m.Max, 0), DefaultMax) }
 
 // clone copies a string, or a key that can copy itself. It is often a part of a larger string, which it would keep in memory.
 func clone[K any](key K) K {

@@ -123,9 +123,7 @@ func (s *Server) Pause() error { return procguard.Freeze(s.cmd.Process) }
 func (s *Server) Resume() error { return procguard.Thaw(s.cmd.Process) }
 
 // Stop stops the server, if it runs, and removes its directory. It may be called more than once.
-func (s *Server) Stop() error {
-	return errors.Join(s.Crash(), s.cleanup.Run(), os.RemoveAll(s.dir))
-}
+func (s *Server) Stop() error { return errors.Join(s.Crash(), s.cleanup.Run(), os.RemoveAll(s.dir)) }
 
 // Socket is the path of the server's Unix socket.
 func (s *Server) Socket() string { return s.path("redis.sock") }
