@@ -119,7 +119,9 @@ func (b *Bank) Handler() http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /bookings", b.reachable(b.unlessBusy(book)))
-	mux.Handle("GET /bookings", b.reachable(http.HandlerFunc(b.list)))
+	mux.Handle("GET /bookings", b.reachable(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writeJSON(w, http.StatusOK, b.Booked(r.URL.Query().Get("reference")))
+	})))
 	mux.HandleFunc("PUT /outage", func(w http.ResponseWriter, r *http.Request) {
 		d, err := time.ParseDuration(r.URL.Query().Get("for"))
 		if err != nil {
@@ -197,10 +199,6 @@ func (b *Bank) Booked(reference string) []Charge {
 	return b.booked[reference]
 }
 
-func (b *Bank) list(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, http.StatusOK, b.Booked(r.URL.Query().Get("reference")))
-}
-
 // ReadOrder decodes an order. If it is invalid, it responds with 400 and returns false.
 func ReadOrder(w http.ResponseWriter, r *http.Request) (o Order, ok bool) {
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || !o.Valid() {
@@ -235,4 +233,22 @@ func Serve(ctx context.Context, socket string, o Options) error {
 		return err
 	}
 	return errors.Join(process.Listen(ctx, socket, o.Responses.Handler(b.Handler())), b.Close())
+}
+
+// Order is the body of a request.
+type Order struct {
+	Reference string `json:"reference"`
+	Amount    int64  `json:"amount"` // in cents
+}
+
+// Valid reports whether the order is valid.
+func (o Order) Valid() bool { return o.Reference != "" && o.Amount > 0 }
+
+// Covered reports whether the account has sufficient funds. One of twenty orders is not covered.
+func (o Order) Covered() bool { return o.Amount%20 != 0 }
+
+// Charge is a booked order. Each booking has its own ID, so that duplicates are visible.
+type Charge struct {
+	ID string `json:"id"`
+	Order
 }

@@ -15,13 +15,18 @@ import (
 
 // restartPostmaster stops or kills the whole PostgreSQL server, and restarts it.
 func restartPostmaster(ctx context.Context, at *Stack, random *rand.Rand) error {
+	return at.restart(ctx, random, func() error { return stopServer(ctx, at.Server, random.IntN(3) == 0) }, at.Server.Restart)
+}
+
+// restart ends a process and starts it again after a moment. No other fault is about it meanwhile.
+func (at *Stack) restart(ctx context.Context, random *rand.Rand, end func() error, start func(context.Context) error) error {
 	at.serving.Lock()
 	defer at.serving.Unlock()
-	if err := stopServer(ctx, at.Server, random.IntN(3) == 0); err != nil {
+	if err := end(); err != nil {
 		return err
 	}
 	_ = sleep.Context(ctx, upTo(random, 100*time.Millisecond))
-	return at.Server.Restart(ctx)
+	return start(ctx)
 }
 
 // stopServer shuts the server down, or kills it. A shutdown waits for connections, which may be
@@ -93,13 +98,7 @@ func killOne(ctx context.Context, conn *pgx.Conn) error {
 
 // restartBouncer kills PgBouncer, which is between the services and PostgreSQL.
 func restartBouncer(ctx context.Context, at *Stack, random *rand.Rand) error {
-	at.serving.Lock()
-	defer at.serving.Unlock()
-	if err := at.bouncer.Crash(); err != nil {
-		return err
-	}
-	_ = sleep.Context(ctx, upTo(random, 100*time.Millisecond))
-	return at.bouncer.Restart(ctx)
+	return at.restart(ctx, random, at.bouncer.Crash, at.bouncer.Restart)
 }
 
 // watchBouncer restarts PgBouncer if it has exited, as a supervisor does.

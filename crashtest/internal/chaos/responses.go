@@ -38,7 +38,9 @@ func (c *Responses) Handler(next http.Handler) http.Handler {
 			response := httptest.NewRecorder()
 			next.ServeHTTP(response, r)
 			time.Sleep(tooLong)
-			copyTo(w, response)
+			maps.Copy(w.Header(), response.Header())
+			w.WriteHeader(response.Code)
+			_, _ = w.Write(response.Body.Bytes())
 		case fraction < c.Lose+c.Late+c.Slow:
 			start := time.Now()
 			time.Sleep(tooLong)
@@ -63,11 +65,4 @@ func Reset(w http.ResponseWriter) {
 		_ = tcp.SetLinger(0)
 	}
 	_ = conn.Close()
-}
-
-// copyTo writes a recorded response.
-func copyTo(w http.ResponseWriter, response *httptest.ResponseRecorder) {
-	maps.Copy(w.Header(), response.Header())
-	w.WriteHeader(response.Code)
-	_, _ = w.Write(response.Body.Bytes())
 }

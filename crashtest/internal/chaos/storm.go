@@ -69,7 +69,9 @@ func (s *Storm) distribute(ctx context.Context, out io.Writer, items chan<- int)
 		if part > len(plan) {
 			return
 		}
-		s.wait(ctx, before-s.Workers)
+		for s.finished.Load() < int64(before-s.Workers) && ctx.Err() == nil {
+			_ = sleep.Context(ctx, time.Millisecond)
+		}
 		before = end
 		_ = sleep.Context(ctx, upTo(random, maxPause))
 		s.strike(ctx, plan[part-1], rand.New(rand.NewPCG(seed, uint64(1+part))))
@@ -112,11 +114,4 @@ func Repeat(ctx context.Context, every time.Duration, do func(context.Context)) 
 		}
 	})
 	return func() { cancel(); work.Wait() }
-}
-
-// wait waits until n items are finished.
-func (s *Storm) wait(ctx context.Context, n int) {
-	for s.finished.Load() < int64(n) && ctx.Err() == nil {
-		_ = sleep.Context(ctx, time.Millisecond)
-	}
 }
