@@ -317,7 +317,9 @@ const grace = 200 * time.Millisecond
 // run calls the Gateway, and ends the attempt with its outcome. If the Gateway does not return
 // in time, the attempt ends without it; its worker slot is busy until it returns.
 func (a *attempt) run(s *session) {
-	ctx, cancel := a.context(s)
+	// It ends with the lease, with Timeout, with DrainTimeout and, for a resend of an unknown result, with the protection of its key.
+	at, cause := a.bound()
+	ctx, cancel := context.WithDeadlineCause(s.during(a.worker.lease.context()), at, cause)
 	answer := Outcome{} // stays so if the Gateway ends its goroutine
 	stop := context.AfterFunc(ctx, func() {
 		time.AfterFunc(grace, func() {
@@ -388,13 +390,6 @@ func (s *session) interrupted(o *Outcome) bool {
 	default:
 		return o.Unsent() && (s.sends.Err() != nil || errors.Is(o.Err, errDrained))
 	}
-}
-
-// context returns the context of the attempt. It ends with the lease, with Timeout, with
-// DrainTimeout and, for a resend of an unknown result, with the protection of its key.
-func (a *attempt) context(s *session) (context.Context, context.CancelFunc) {
-	at, cause := a.bound()
-	return context.WithDeadlineCause(s.during(a.worker.lease.context()), at, cause)
 }
 
 // bound returns the deadline of the attempt, and its cause.

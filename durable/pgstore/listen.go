@@ -112,7 +112,9 @@ func (s *Store) subscribe(ctx context.Context, conn *pgx.Conn) error {
 // awaitNotification waits for a notification and takes others that have come with it.
 func awaitNotification(ctx context.Context, conn *pgx.Conn) error {
 	for {
-		err := receive(ctx, conn, checkInterval)
+		limited, cancel := context.WithTimeout(ctx, checkInterval)
+		_, err := conn.WaitForNotification(limited)
+		cancel()
 		if err == nil {
 			break
 		}
@@ -136,13 +138,6 @@ func awaitNotification(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-}
-
-func receive(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	_, err := conn.WaitForNotification(ctx)
-	return err
 }
 
 // beside returns a pool of one connection, configured like the store's.
