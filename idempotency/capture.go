@@ -80,16 +80,11 @@ func (c *capture) WriteHeader(code int) {
 	if code < 100 || code > 999 {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", code))
 	}
-	if informational(code) {
+	if code < 200 && code != http.StatusSwitchingProtocols { // another response follows; 101 is a final one
 		c.inform(code)
 		return
 	}
 	c.writeHeader(code)
-}
-
-// informational reports whether another response follows. 101 is a final response.
-func informational(code int) bool {
-	return code >= 100 && code <= 199 && code != http.StatusSwitchingProtocols
 }
 
 // inform sends an informational response with the handler's header.

@@ -22,11 +22,12 @@ func mediaOf(values []string) media {
 	if len(values) != 1 {
 		return rawMedia(values)
 	}
-	name, params, ok := parseMedia(values[0])
-	if !ok {
+	name, params, err := mime.ParseMediaType(values[0])
+	if err != nil || strings.Contains(values[0], "*") { // it would drop what it cannot decode of RFC 2231 (name*=...)
 		return rawMedia(values)
 	}
-	m := media{}
+	// The same text for values that differ only in white space, letter case, quotes and the order of parameters.
+	m := media{text: []string{"type", name}}
 	switch {
 	case name == "application/json" || strings.HasSuffix(name, "+json"):
 		if strings.EqualFold(params["charset"], "utf-8") {
@@ -36,28 +37,10 @@ func mediaOf(values []string) media {
 		m.boundary = params["boundary"]
 		delete(params, "boundary")
 	}
-	m.text = mediaText(name, params)
+	for _, key := range slices.Sorted(maps.Keys(params)) {
+		m.text = append(m.text, key, params[key])
+	}
 	return m
 }
 
 func rawMedia(values []string) media { return media{text: append([]string{"raw"}, values...)} }
-
-// mediaText returns the same text for values that differ only in white space, letter case,
-// quotes and the order of parameters.
-func mediaText(name string, params map[string]string) []string {
-	text := []string{"type", name}
-	for _, key := range slices.Sorted(maps.Keys(params)) {
-		text = append(text, key, params[key])
-	}
-	return text
-}
-
-// parseMedia is mime.ParseMediaType for values of which it loses nothing. It would drop
-// what it cannot decode of RFC 2231 (name*=...).
-func parseMedia(value string) (name string, params map[string]string, ok bool) {
-	if strings.Contains(value, "*") {
-		return "", nil, false
-	}
-	name, params, err := mime.ParseMediaType(value)
-	return name, params, err == nil
-}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -133,12 +132,6 @@ func pgxConn(outer any) (*pgx.Conn, sqlConn, error) {
 	}
 	return nil, nil, fmt.Errorf("%w: pgstore: NewSQL: the driver's connection is a %T (want that of pgx/v5/stdlib, or a wrapper with "+
 		"the method Raw() driver.Conn)", driver.ErrInvalid, outer)
-}
-
-// overSocket reports whether the server is on this host, so that no host can be lost.
-func overSocket(config *pgx.ConnConfig) bool {
-	network, _ := pgconn.NetworkAddress(config.Host, config.Port)
-	return network == "unix"
 }
 
 // forClaim waits for a connection for at most claimWait, or a tenth of the time until

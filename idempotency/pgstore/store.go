@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
@@ -91,7 +92,8 @@ func open(ctx context.Context, conns *connections, options *Options) (*Store, er
 	if err := schema.Check(ctx, through); err != nil {
 		return nil, err
 	}
-	s.settings, err = newTransactionSettings(ctx, through, overSocket(conn.Config()), s.is.lock)
+	network, _ := pgconn.NetworkAddress(conn.Config().Host, conn.Config().Port) // unix: on this host, so no host can be lost
+	s.settings, err = newTransactionSettings(ctx, through, network == "unix", s.is.lock)
 	return s, err
 }
 

@@ -140,13 +140,3 @@ func (s statements) prepare(ctx context.Context, db *sql.DB) error {
 	}
 	return nil
 }
-
-// inTx returns the statements in a transaction. They are not prepared, because
-// prepared statements would end with the transaction.
-func inTx(tx *sql.Tx) statements {
-	s := make(statements)
-	for _, text := range texts() {
-		s[text] = sqlitekit.In(tx, text)
-	}
-	return s
-}

@@ -34,7 +34,10 @@ var _ driver.Transactor = (*Tx)(nil)
 // transaction ends. Begin it as an immediate one ("_txlock=immediate", as DB does) or
 // with an operation; otherwise operations may fail with SQLITE_BUSY.
 func (s *Store) WithTx(tx *sql.Tx) *Tx {
-	w := &Tx{store: s, tx: tx, in: inTx(tx)}
+	w := &Tx{store: s, tx: tx, in: make(statements)}
+	for _, text := range texts() { // not prepared: prepared statements would end with the transaction
+		w.in[text] = sqlitekit.In(tx, text)
+	}
 	query := func(ctx context.Context, query func(context.Context, statements) error) error {
 		return query(ctx, w.in)
 	}
