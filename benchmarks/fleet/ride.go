@@ -250,7 +250,11 @@ func (r *Rows) RideText() string {
 		for _, group := range groups {
 			for _, library := range libraries {
 				some := cells[group+library]
-				if h := rideHeading(some[0][0].Scenario); h != heading {
+				columns := []string{"mean and worst cell, ! misses the target"}
+				for _, g := range some[0][0].Scenario.Targets {
+					columns = append(columns, g.What)
+				}
+				if h := strings.Join(columns, "; "); h != heading {
 					heading = h
 					fmt.Fprintf(&text, "\n%s\n", heading)
 				}
@@ -262,14 +266,6 @@ func (r *Rows) RideText() string {
 		}
 	}
 	return text.String()
-}
-
-func rideHeading(s Scenario) string {
-	columns := []string{"mean and worst cell, ! misses the target"}
-	for _, g := range s.Targets {
-		columns = append(columns, g.What)
-	}
-	return strings.Join(columns, "; ")
 }
 
 // rideLine has the mean and the worst cell of each figure, and before the success its target.

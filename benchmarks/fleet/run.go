@@ -136,7 +136,12 @@ func (r *run) run() Result {
 		select {
 		case idle <- c:
 		default:
-			r.group.Go(func() { r.serve(c, idle) })
+			r.group.Go(func() {
+				r.call(c)
+				for c := range idle { // a new goroutine for each would have to grow its stack again
+					r.call(c)
+				}
+			})
 		}
 	}
 	close(idle)
@@ -149,14 +154,6 @@ func (r *run) run() Result {
 		gate.close()
 	}
 	return r.result()
-}
-
-// serve makes the call and then others. A new goroutine for each would have to grow its stack again.
-func (r *run) serve(c *Call, idle <-chan *Call) {
-	r.call(c)
-	for c := range idle {
-		r.call(c)
-	}
 }
 
 // work makes one call after another.

@@ -270,10 +270,6 @@ type oracle struct {
 	heads map[[2]int]chan struct{} // holds the first call of each queue; the others wait to send, in their order
 }
 
-func newOracle(s *server) *oracle {
-	return &oracle{server: s, heads: map[[2]int]chan struct{}{}}
-}
-
 // client is the oracle of a process.
 type client struct {
 	*oracle

@@ -58,7 +58,7 @@ func (d Draw) bare(t *testing.T) Figures {
 
 func (d Draw) oracle(t *testing.T) Figures {
 	t.Helper()
-	o := newOracle(newServer(d))
+	o := &oracle{server: newServer(d), heads: map[[2]int]chan struct{}{}}
 	return d.run(t, o.server, func(s peers.Setting) peers.Client { return client{o, s.Base} })
 }
 

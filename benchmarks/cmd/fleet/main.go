@@ -192,7 +192,11 @@ func remember(rows *fleet.Rows, tallies []fleet.Tally) error {
 
 // runs returns the runs that the flags select.
 func (o options) runs() (runs []fleet.Config, err error) {
-	scenarios, err := o.scenarios()
+	find, names := fleet.Named, o.scenario
+	if o.group != "" {
+		find, names = fleet.InGroups, o.group
+	}
+	scenarios, err := find(names)
 	if err != nil {
 		return nil, err
 	}
@@ -219,13 +223,6 @@ func (o options) runs() (runs []fleet.Config, err error) {
 		}
 	}
 	return runs, nil
-}
-
-func (o options) scenarios() ([]fleet.Scenario, error) {
-	if o.group != "" {
-		return fleet.InGroups(o.group)
-	}
-	return fleet.Named(o.scenario)
 }
 
 // peers returns the libraries of a scenario. With -all, all libraries run the base scenarios,

@@ -54,18 +54,6 @@ var markers = []draw.GlyphDrawer{ //nolint:gochecknoglobals // a table
 	draw.RingGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{},
 }
 
-func lineStyle(line Line, i int) draw.LineStyle {
-	style := draw.LineStyle{Color: palette[i%len(palette)], Width: vg.Points(0.9)}
-	if line.Thick {
-		style.Width = vg.Points(2.8)
-	}
-	return style
-}
-
-func marker(i int) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: palette[i%len(palette)], Radius: vg.Points(2.6), Shape: markers[i%len(markers)]}
-}
-
 // marked returns the points of a line with a marker: about ten, at different places for each
 // line, so that markers of overlapping lines are visible.
 func marked(points plotter.XYs, i int) (some plotter.XYs) {
@@ -122,9 +110,13 @@ func (panel Panel) plot() (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.LineStyle = lineStyle(line, i)
+		l.Color, l.Width = palette[i%len(palette)], vg.Points(0.9)
+		if line.Thick {
+			l.Width = vg.Points(2.8)
+		}
 		p.Add(l)
-		if style := marker(i); style.Shape != nil {
+		if shape := markers[i%len(markers)]; shape != nil {
+			style := draw.GlyphStyle{Color: l.Color, Radius: vg.Points(2.6), Shape: shape}
 			p.Add(&plotter.Scatter{XYs: marked(l.XYs, i), GlyphStyle: style})
 		}
 	}
