@@ -71,10 +71,11 @@ func modules([]string) error {
 	if err != nil {
 		return err
 	}
+	_, incomplete := output(".", nil, "go", "list", "-m", "all") // of go.work.sum: go list would add lines, and the step clean fails
 	return errors.Join(
 		problems("modules", inOrder(all, used, string(changelog))),
 		problems("directives of go.mod", directives(all)),
-		tidy(all), sumsAreComplete(), requiresOnlyWhatItMay())
+		tidy(all), incomplete, requiresOnlyWhatItMay())
 }
 
 // workspace returns the directories that go.work uses.
@@ -174,12 +175,6 @@ func tidy(all []module) error {
 	return errors.Join(wrong...)
 }
 
-// sumsAreComplete checks that go.work.sum has the whole module graph. Otherwise go list adds lines, and the step clean fails.
-func sumsAreComplete() error {
-	_, err := output(".", nil, "go", "list", "-m", "all")
-	return err
-}
-
 // requiresOnlyWhatItMay checks the requirements of the root module. Users get all but testify.
 func requiresOnlyWhatItMay() error {
 	out, err := output(".", []string{"GOWORK=off"}, "go", "list", "-m", "-f", "{{if not (or .Main .Indirect)}}{{.Path}}{{end}}", "all")
@@ -189,15 +184,6 @@ func requiresOnlyWhatItMay() error {
 	want := []string{"github.com/google/uuid", "github.com/hashicorp/go-retryablehttp", "github.com/stretchr/testify", "golang.org/x/time"}
 	return errors.Join(problems("the root's go.mod requires more than it may", without(lines(out), want)),
 		problems("the root's go.mod does not require", without(want, lines(out))))
-}
-
-// importing returns a package that imports packages and does nothing. It is not a program: those are linked.
-func importing(packages []string) []byte {
-	text := []byte("package imports\n")
-	for _, p := range packages {
-		text = fmt.Appendf(text, "import _ %q\n", p)
-	}
-	return text
 }
 
 // without returns the elements of all that are not in some.
