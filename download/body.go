@@ -48,13 +48,6 @@ type body struct {
 	cancel context.CancelFunc // ends resumes; nil before the first one
 }
 
-func newBody(t *Transport, req *http.Request, v version, part io.ReadCloser) *body {
-	return &body{
-		version: v, transport: t, request: req, end: v.length, part: part,
-		backoff: resilienthttp.FullJitter(100*time.Millisecond, 2*time.Second),
-	}
-}
-
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	for b.result == nil {

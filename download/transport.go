@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/field"
@@ -65,7 +66,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if v, ok := versionOf(resp); ok {
-		resp.Body = newBody(t, req, v, resp.Body)
+		resp.Body = &body{
+			version: v, transport: t, request: req, end: v.length, part: resp.Body,
+			backoff: resilienthttp.FullJitter(100*time.Millisecond, 2*time.Second),
+		}
 	}
 	return resp, nil
 }

@@ -168,13 +168,6 @@ type latencyView struct {
 	Slow        bool    `json:"slow,omitempty"`
 }
 
-func newLatencyView(l *resilienthttp.LatencyStatus) latencyView {
-	return latencyView{
-		l.P50.Seconds(), l.P95.Seconds(), l.P99.Seconds(), l.Samples,
-		l.UsualP50.Seconds(), l.UsualP99.Seconds(), l.InFlightAge.Seconds(), l.Slow,
-	}
-}
-
 type callView struct {
 	Start       time.Time `json:"start"`
 	Latency     float64   `json:"latency_seconds"`
@@ -215,7 +208,10 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute), History: newHistoryView(s),
 		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.OpenedAt, s.Breaker.FailedProbes, s.Breaker.Openings, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit, s.Breaker.FailingSince, s.Breaker.Waiting},
 		Budget:  budgetView(s.Budget),
-		Latency: newLatencyView(&s.Latency),
+		Latency: latencyView{
+			s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples,
+			s.Latency.UsualP50.Seconds(), s.Latency.UsualP99.Seconds(), s.Latency.InFlightAge.Seconds(), s.Latency.Slow,
+		},
 		Slowest: newCallView(&s.Slowest),
 		Failure: newFailureView(&s.Failure),
 	}
