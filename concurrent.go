@@ -211,6 +211,7 @@ func (r *hedgedCall) cancelOthers() {
 func (r *hedgedCall) outcome() *attempt {
 	result, copies := r.wait()
 	c := r.call
+	r.learn(result, copies)
 	for _, a := range copies {
 		if a.announced != nil {
 			<-a.announced // so that its AttemptStart is before its AttemptDone
@@ -229,6 +230,19 @@ func (r *hedgedCall) outcome() *attempt {
 	}
 	r.decided = true
 	return result
+}
+
+// learn notes whether the second attempt was of use. It was not if the first one was answered before.
+func (r *hedgedCall) learn(result *attempt, copies []*attempt) {
+	i := slices.IndexFunc(copies, func(a *attempt) bool { return !a.report.Hedge })
+	if i < 0 || !result.hasFinalResponse() {
+		return
+	}
+	var lost *lostSecond
+	if result == r.original {
+		lost = &lostSecond{copies[i].report.Start.Sub(result.report.Start), result.report.Latency}
+	}
+	r.original.visit.Record.patience.Store(lost)
 }
 
 func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {

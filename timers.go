@@ -150,7 +150,7 @@ func (a *attempt) due() (event timerEvent) {
 		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
 		t.slow = 0
-		if t.second && c.number < c.maxAttempts() && c.seconds < maxSeconds {
+		if t.second && c.number < c.maxAttempts() && c.seconds < maxSeconds && a.visit.Record.patience.over(age) {
 			event = sendSecond
 		} else if a.leaveSilent() && c.traced() {
 			event = leftConnection

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,6 +102,50 @@ func TestSlowAttempt_copies(t *testing.T) {
 				sent = append(sent, a.Start.Sub(start))
 			}
 			require.Equal(t, row.sent, sent)
+			base.balanced(t)
+		})
+	}
+}
+
+// L5: after a copy that has lost, slow calls of its kind are left alone, until a copy wins; each of them makes that time a little shorter.
+func TestSlowAttempt_lostCopies(t *testing.T) {
+	const s = time.Second
+	never := copyOf{after: 10 * time.Hour}
+	type slow struct {
+		deadline time.Duration
+		copies   []copyOf
+	}
+	left, lost, won := slow{10 * s, []copyOf{{after: 8 * s}}}, slow{10 * s, []copyOf{{after: 8 * s}, never}}, []copyOf{never, {after: s / 2}}
+	const copied = "1 lost, 2 200"
+	for _, row := range []struct {
+		name   string
+		before []slow
+		call   slow
+		want   string
+	}{
+		{"none before", nil, slow{10 * s, won}, copied},
+		{"one has lost", []slow{lost}, left, "1 200"},
+		{"one has lost, 20 slow calls ago", append([]slow{lost}, slices.Repeat([]slow{left}, 20)...), left, "1 200"},
+		{"one has lost, 28 slow calls ago", append([]slow{lost}, slices.Repeat([]slow{left}, 28)...), slow{10 * s, won}, copied},
+		{"one has lost, and this call has less time", []slow{lost}, slow{4 * s, won}, copied},
+		{"one has lost, and this call is older", []slow{lost}, slow{30 * s, won}, copied},
+		{"one has lost, and one has won", []slow{lost, {30 * s, won}}, slow{10 * s, won}, copied},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase()
+			transport := bareTransport(base, 3)
+			call := func(c slow) string {
+				base.next(c.copies...)
+				return story(tripped(t, transport, newCall(withDeadline(t, c.deadline), t, http.MethodGet, "")))
+			}
+			quick := slices.Repeat([]slow{{10 * s, []copyOf{{after: s / 10}}}}, 5) // slow calls are not the usual ones
+			for _, c := range append([]slow{quick[0]}, row.before...) {
+				call(c)
+				for _, c := range quick {
+					call(c)
+				}
+			}
+			require.Equal(t, row.want, call(row.call))
 			base.balanced(t)
 		})
 	}
