@@ -209,6 +209,9 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 		Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter, Again: v.Again,
 	}
+	if !r.Deadline.IsZero() {
+		r.Deadline = r.Deadline.Add(-v.Record.circuit.Usual()) // after a longer wait the server would work for nobody
+	}
 	if c.quotas != nil {
 		r.Key, r.Cost = c.quotas.key, c.quotas.cost
 	}

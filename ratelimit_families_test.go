@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -522,4 +523,77 @@ func TestRateLimit_processesOfOneWindow(t *testing.T) {
 	}
 	t.Logf("%d of %d calls failed", failed, calls)
 	assert.LessOrEqual(t, failed, calls*14/1000)
+}
+
+// slowServer is a server behind a limiter that serves so many requests at once, each for a time. As many again wait, and others are
+// rejected with a 503.
+type slowServer struct {
+	limiter http.RoundTripper
+	takes   time.Duration
+	slots   chan struct{}
+	inside  atomic.Int64
+}
+
+func (s *slowServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.limiter.RoundTrip(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	defer s.inside.Add(-1)
+	if s.inside.Add(1) > int64(2*cap(s.slots)) {
+		return response(r, http.StatusServiceUnavailable, ""), nil
+	}
+	s.slots <- struct{}{} // it does not notice that the client has left
+	time.Sleep(s.takes)
+	<-s.slots
+	return resp, r.Context().Err()
+}
+
+// §4.17, L1: a call waits for a quota only as long as a usual response leaves it time, and the calls of one process of many are
+// released at its own rate. Otherwise a server with little room works for nobody.
+func TestRateLimit_slowServer(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for _, row := range []struct {
+		name      string
+		window    fixedWindow
+		room      int
+		takes     time.Duration
+		processes int
+		every     time.Duration // a call
+		deadline  time.Duration
+		least     float64 // of a bare client's successes
+	}{
+		{"a response takes half of the deadline", fixedWindow{limit: 125, length: 12 * s}, 30, 2160 * ms, 1, 50 * ms, 5 * s, .95},
+		{"ten processes", fixedWindow{limit: 108, length: 4 * s}, 30, 440 * ms, 10, 20 * ms, 10 * s, .95},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			served := func(client func(http.RoundTripper) http.RoundTripper) float64 {
+				var served atomic.Int64
+				synctest.Test(t, func(t *testing.T) {
+					window := row.window
+					limiter := limiterModel(func(at time.Duration, _ string) (int, []any) { return window.respond(at, "RateLimit-") })
+					server := &slowServer{limiter: limiter.server(), takes: row.takes, slots: make(chan struct{}, row.room)}
+					var clients []http.RoundTripper
+					for range row.processes {
+						clients = append(clients, client(server))
+					}
+					var calls sync.WaitGroup
+					for i := range int(2 * time.Minute / row.every) {
+						calls.Go(func() {
+							if succeeds(t, clients[i%row.processes], "/", row.deadline) {
+								served.Add(1)
+							}
+						})
+						time.Sleep(row.every)
+					}
+					calls.Wait()
+				})
+				return float64(served.Load())
+			}
+			bare := served(func(base http.RoundTripper) http.RoundTripper { return base })
+			ours := served(func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
+			t.Logf("served %.0f, bare %.0f: %.2f", ours, bare, ours/bare)
+			assert.GreaterOrEqual(t, ours, row.least*bare)
+		})
+	}
 }

@@ -40,6 +40,7 @@ type dimension struct {
 
 	more bool // a success has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
 
+	lately       int64     // requests of this process in the last window, or half of those before; above the limit: unknown
 	base, own    int64     // what remained when this window was first seen, and requests since then
 	span         time.Time // when a span of a window began, in which requests are counted
 	spanEnd      time.Time
@@ -250,7 +251,7 @@ func (d *dimension) newLimit(field *ratelimitheader.Dimension) (limit int64, cha
 
 func (d *dimension) learnSize(o *observation) {
 	if limit, changed := d.newLimit(&o.field); changed {
-		d.limit, d.served = limit, 0
+		d.limit, d.served, d.lately = limit, 0, 2*limit
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
 		d.window, d.policy = min(o.field.Window, o.longest), true
@@ -284,7 +285,7 @@ func (d *dimension) roll(now time.Time, inflight int64, waited bool) bool {
 	default:
 		d.remaining = max(d.limit, 1)
 	}
-	d.at = now
+	d.at, d.lately = now, max(d.own, d.lately/2)
 	d.begin(inflight)
 	return !d.costed && d.standing != refuted
 }

@@ -30,7 +30,7 @@ type release struct {
 	next    time.Time // when the next call is released
 	end     time.Time
 	spacing time.Duration // between two calls, at least; 0: the time until the end, divided by their number
-	usual   time.Duration // between two calls that came, or that the quota allows
+	usual   time.Duration // between two calls that came, or in the last window
 	calls   int64         // that wait; more have come since then if there are more
 }
 
@@ -116,13 +116,13 @@ func (d *dimension) spacing(waited time.Duration) time.Duration {
 	return max(all/time.Duration(d.limit), 1)
 }
 
-// usual returns the time between two calls that use up the quota evenly. It is 0 for a sliding window, which ends so long after the
-// last call that each moment of the release is lost, and for one of a second, which may slide.
+// usual returns the time between two calls of this process in the last window, at least that of the quota. It is 0 for a sliding
+// window, which ends so long after the last call that each moment of the release is lost, and for one of a second, which may slide.
 func (d *dimension) usual() time.Duration {
 	if d.slides || d.window <= time.Second {
 		return 0
 	}
-	return d.window / time.Duration(d.limit)
+	return d.window / time.Duration(max(min(d.lately, d.limit), 1))
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
