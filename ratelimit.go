@@ -210,7 +210,7 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter, Again: v.Again,
 	}
 	if !r.Deadline.IsZero() {
-		r.Deadline = r.Deadline.Add(-v.Record.circuit.Usual()) // after a longer wait the server would work for nobody
+		r.Deadline = r.Deadline.Add(-v.Record.circuit.Usual()) // after a longer wait its response would come too late
 	}
 	if c.quotas != nil {
 		r.Key, r.Cost = c.quotas.key, c.quotas.cost

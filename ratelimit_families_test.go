@@ -364,71 +364,92 @@ func TestRateLimit_honestSeconds(t *testing.T) {
 	}
 }
 
-// §4.17: a server can do a third more than its load, has a short queue, and rejects what is above a limit. Calls that have waited
-// for the limit do not fill the queue, so no fewer are served than of a client without a Transport.
-func TestRateLimit_littleCapacity(t *testing.T) {
-	const length, queue = 100 * time.Second, 6
-	for _, row := range []struct {
-		name  string
-		model func(rate float64) limiterModel
-	}{
-		{"a window", func(rate float64) limiterModel {
-			w := &fixedWindow{limit: int(10 * rate), length: 10 * time.Second}
-			return func(at time.Duration, _ string) (int, []any) { return w.respond(at, "X-RateLimit-") }
-		}},
-		{"a token bucket", func(rate float64) limiterModel {
-			burst := math.Floor(2 * rate)
-			b := &tokenBucket{burst: burst, tokens: burst, perSecond: rate}
-			return func(at time.Duration, _ string) (int, []any) { return b.respond(at, "X-RateLimit-") }
-		}},
-	} {
-		for seed := range uint64(3) {
-			serve := func(client func(http.RoundTripper) http.RoundTripper) (served int) {
+// slowServer is a server behind a limiter that serves so many requests at once, each for a time. So many more wait, and others are
+// rejected with a 503.
+type slowServer struct {
+	limiter http.RoundTripper
+	takes   time.Duration
+	slots   chan struct{}
+	queue   int64
+	inside  atomic.Int64
+}
+
+func (s *slowServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.limiter.RoundTrip(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	defer s.inside.Add(-1)
+	if s.inside.Add(1) > int64(cap(s.slots))+s.queue {
+		return response(r, http.StatusServiceUnavailable, ""), nil
+	}
+	s.slots <- struct{}{} // it does not notice that the client has left
+	time.Sleep(s.takes)
+	<-s.slots
+	return resp, r.Context().Err()
+}
+
+// §4.17, L1: calls that have waited for a limit do not fill the short queue of a server, so no fewer are served than of a client
+// without a Transport. A call waits only as long as a usual response leaves it time, and those of one process of many are released
+// at its own rate.
+func TestRateLimit_slowServer(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	third := func(rate float64) time.Duration { return time.Duration(float64(s) / (1.2 * 1.33 * rate)) } // it can do a third more than its load
+	window := func(limit int, length time.Duration) limiterModel {
+		w := &fixedWindow{limit: limit, length: length}
+		return func(at time.Duration, _ string) (int, []any) { return w.respond(at, "X-RateLimit-") }
+	}
+	bucket := func(rate float64) limiterModel {
+		burst := math.Floor(2 * rate)
+		b := &tokenBucket{burst: burst, tokens: burst, perSecond: rate}
+		return func(at time.Duration, _ string) (int, []any) { return b.respond(at, "X-RateLimit-") }
+	}
+	type load struct {
+		model        func() limiterModel
+		slots, queue int
+		takes        time.Duration
+		processes    int
+		perSecond    float64 // calls, at random
+		deadline     time.Duration
+	}
+	rows := map[string]load{
+		"a response takes half of the deadline": {func() limiterModel { return window(125, 12*s) }, 30, 30, 2160 * ms, 1, 20, 5 * s},
+		"ten processes":                         {func() limiterModel { return window(108, 4*s) }, 30, 30, 440 * ms, 10, 50, 10 * s},
+	}
+	for seed := range uint64(3) {
+		rate := 10 + 20*rand.New(rand.NewPCG(seed, 1)).Float64()
+		rows[fmt.Sprint("a window, ", seed)] = load{func() limiterModel { return window(int(10*rate), 10*s) }, 1, 6, third(rate), 1, 1.2 * rate, 10 * s}
+		rows[fmt.Sprint("a token bucket, ", seed)] = load{func() limiterModel { return bucket(rate) }, 1, 6, third(rate), 1, 1.2 * rate, 10 * s}
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			serve := func(client func(http.RoundTripper) http.RoundTripper) float64 {
+				var served atomic.Int64
 				synctest.Test(t, func(t *testing.T) {
-					draws := rand.New(rand.NewPCG(seed, 1))
-					rate := 10 + 20*draws.Float64()
-					model, service := row.model(rate), time.Duration(float64(time.Second)/(1.2*1.33*rate))
-					begun, busy := time.Now(), time.Duration(0) // until then
-					var mu sync.Mutex                           // guards busy, the model and served
-					tr := client(roundTripper(func(r *http.Request) (*http.Response, error) {
-						mu.Lock()
-						at := time.Since(begun)
-						status, fields := model(at, "/")
-						ends := max(busy, at) + service
-						switch {
-						case status != http.StatusOK:
-							ends = at
-						case ends-at > (queue+1)*service:
-							status, fields, ends = http.StatusServiceUnavailable, nil, at
-						default:
-							busy = ends
-						}
-						mu.Unlock()
-						time.Sleep(ends - at)
-						return response(r, status, "", texts(fields)...), nil
-					}))
+					server := &slowServer{limiter: row.model().server(), takes: row.takes, slots: make(chan struct{}, row.slots), queue: int64(row.queue)}
+					var clients []http.RoundTripper
+					for range row.processes {
+						clients = append(clients, client(server))
+					}
 					var calls sync.WaitGroup
-					for time.Since(begun) < length {
-						time.Sleep(time.Duration(draws.ExpFloat64() / (1.2 * rate) * float64(time.Second)))
+					draws := rand.New(rand.NewPCG(1, 1))
+					for i := range int(100 * row.perSecond) {
 						calls.Go(func() {
-							ok := succeeds(t, tr, "/", 10*time.Second)
-							if mu.Lock(); ok {
-								served++
+							if succeeds(t, clients[i%row.processes], "/", row.deadline) {
+								served.Add(1)
 							}
-							mu.Unlock()
 						})
+						time.Sleep(time.Duration(draws.ExpFloat64() / row.perSecond * float64(s)))
 					}
 					calls.Wait()
 				})
-				return served
+				return float64(served.Load())
 			}
-			t.Run(fmt.Sprint(row.name, ", ", seed), func(t *testing.T) {
-				bare := serve(func(base http.RoundTripper) http.RoundTripper { return base })
-				ours := serve(func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
-				t.Logf("served %d, bare %d: %.2f", ours, bare, float64(ours)/float64(bare))
-				assert.GreaterOrEqual(t, float64(ours), .95*float64(bare))
-			})
-		}
+			bare := serve(func(base http.RoundTripper) http.RoundTripper { return base })
+			ours := serve(func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
+			t.Logf("served %.0f, bare %.0f: %.2f", ours, bare, ours/bare)
+			assert.GreaterOrEqual(t, ours, .95*bare)
+		})
 	}
 }
 
@@ -523,77 +544,4 @@ func TestRateLimit_processesOfOneWindow(t *testing.T) {
 	}
 	t.Logf("%d of %d calls failed", failed, calls)
 	assert.LessOrEqual(t, failed, calls*14/1000)
-}
-
-// slowServer is a server behind a limiter that serves so many requests at once, each for a time. As many again wait, and others are
-// rejected with a 503.
-type slowServer struct {
-	limiter http.RoundTripper
-	takes   time.Duration
-	slots   chan struct{}
-	inside  atomic.Int64
-}
-
-func (s *slowServer) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := s.limiter.RoundTrip(r)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return resp, err
-	}
-	defer s.inside.Add(-1)
-	if s.inside.Add(1) > int64(2*cap(s.slots)) {
-		return response(r, http.StatusServiceUnavailable, ""), nil
-	}
-	s.slots <- struct{}{} // it does not notice that the client has left
-	time.Sleep(s.takes)
-	<-s.slots
-	return resp, r.Context().Err()
-}
-
-// §4.17, L1: a call waits for a quota only as long as a usual response leaves it time, and the calls of one process of many are
-// released at its own rate. Otherwise a server with little room works for nobody.
-func TestRateLimit_slowServer(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	for _, row := range []struct {
-		name      string
-		window    fixedWindow
-		room      int
-		takes     time.Duration
-		processes int
-		every     time.Duration // a call
-		deadline  time.Duration
-		least     float64 // of a bare client's successes
-	}{
-		{"a response takes half of the deadline", fixedWindow{limit: 125, length: 12 * s}, 30, 2160 * ms, 1, 50 * ms, 5 * s, .95},
-		{"ten processes", fixedWindow{limit: 108, length: 4 * s}, 30, 440 * ms, 10, 20 * ms, 10 * s, .95},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			served := func(client func(http.RoundTripper) http.RoundTripper) float64 {
-				var served atomic.Int64
-				synctest.Test(t, func(t *testing.T) {
-					window := row.window
-					limiter := limiterModel(func(at time.Duration, _ string) (int, []any) { return window.respond(at, "RateLimit-") })
-					server := &slowServer{limiter: limiter.server(), takes: row.takes, slots: make(chan struct{}, row.room)}
-					var clients []http.RoundTripper
-					for range row.processes {
-						clients = append(clients, client(server))
-					}
-					var calls sync.WaitGroup
-					for i := range int(2 * time.Minute / row.every) {
-						calls.Go(func() {
-							if succeeds(t, clients[i%row.processes], "/", row.deadline) {
-								served.Add(1)
-							}
-						})
-						time.Sleep(row.every)
-					}
-					calls.Wait()
-				})
-				return float64(served.Load())
-			}
-			bare := served(func(base http.RoundTripper) http.RoundTripper { return base })
-			ours := served(func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
-			t.Logf("served %.0f, bare %.0f: %.2f", ours, bare, ours/bare)
-			assert.GreaterOrEqual(t, ours, row.least*bare)
-		})
-	}
 }
