@@ -225,8 +225,9 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 	return r
 }
 
+// credential returns what tells callers apart: by RFC 6750, or as GitLab, Google, Azure API Management and OpenStack name it.
 func credential(h http.Header, u *url.URL) string {
-	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
+	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token", "Ocp-Apim-Subscription-Key", "X-Auth-Token"} {
 		if secret := field.Value(h, name); secret != "" {
 			return secret
 		}
@@ -236,7 +237,7 @@ func credential(h http.Header, u *url.URL) string {
 		field, query, _ = strings.Cut(query, "&")
 		name, secret, _ := strings.Cut(field, "=")
 		switch name {
-		case "key", "api_key", "apikey", "api-key":
+		case "key", "api_key", "apikey", "api-key", "access_token", "subscription-key":
 			if plain, err := url.QueryUnescape(secret); err == nil {
 				return plain
 			}

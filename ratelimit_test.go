@@ -470,6 +470,10 @@ func TestRateLimit_credentials(t *testing.T) {
 		{"Api-Key", "Api-Key", ""},
 		{"Private-Token", "Private-Token", ""},
 		{"X-Goog-Api-Key", "X-Goog-Api-Key", ""},
+		{"Ocp-Apim-Subscription-Key", "Ocp-Apim-Subscription-Key", ""},
+		{"X-Auth-Token", "X-Auth-Token", ""},
+		{"the query's access_token", "", "access_token"},
+		{"the query's subscription-key", "", "subscription-key"},
 		{"the query's key", "", "key"},
 		{"the query's api_key, not first", "", "a=b&api_key"},
 	} {
