@@ -25,6 +25,7 @@ type closed struct {
 type failureStreak struct {
 	attempts int           // attempts in the last Window
 	slow     int           // slow ones and timeouts among these attempts
+	sudden   int           // sudden timeouts among them
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
@@ -35,6 +36,9 @@ type failureStreak struct {
 const (
 	minStreak     = 5               // minimum attempts of a streak that opens the circuit
 	minStreakTime = 2 * time.Second // of a streak of slow failures
+
+	// A timeout of so many usual responses is sudden: a queue so long would have slowed down what is usual.
+	suddenTimeout = 20
 
 	// A streak of quick failures lasts at least as long as a usual response takes, because a server that rejects what it
 	// cannot do still answers the others. maxQuickTime bounds that.
@@ -119,6 +123,9 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if slow {
 		streak.slow++
 	}
+	if r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
+		streak.sudden++
+	}
 	if !r.Retry {
 		streak.calls++
 	}
@@ -180,6 +187,9 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 		few, least = false, minStreakTime
 	case isSlow(max(usual, time.Duration(s.took.Load())), lasted): // some of those that were sent since hang
 		few = streak.attempts < pending
+	}
+	if 3*streak.sudden >= streak.attempts { // as long as several results take: some would be successes
+		least = min(least, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
 	}
 	if streak.calls < 2 || streak.attempts < minStreak || few || lasted < least {
 		return false

@@ -420,13 +420,13 @@ func TestClosed_opensForHangingServer(t *testing.T) {
 	}{
 		{"2 calls a second, timeout of 1 s", s / 50, []kind{{every: s / 2, fails: s}}, 3 * s},
 		{"2 calls a second, timeout of 30 s: twenty failures, as no success is left in the Window", s / 50, []kind{{every: s / 2, fails: 30 * s}}, 39 * s},
-		{"20 calls a second, timeout of 3 s: for two seconds", s / 50, []kind{{every: s / 20, fails: 3 * s}}, 5 * s},
+		{"20 calls a second, timeout of 3 s: five failures", s / 50, []kind{{every: s / 20, fails: 3 * s}}, 3 * s},
 		{"20 calls a second, timeout of 3 s, usually 200 ms: a queue, for two seconds", s / 5, []kind{{every: s / 20, fails: 3 * s}}, 5 * s},
 		{"20 calls a second, timeout of 10 s: twenty failures", s / 50, []kind{{every: s / 20, fails: 10 * s}}, 10 * s},
-		{"200 calls a second, timeout of 5 s: for two seconds", s / 50, []kind{{every: s / 200, fails: 5 * s}}, 7 * s},
+		{"200 calls a second, timeout of 5 s: five failures", s / 50, []kind{{every: s / 200, fails: 5 * s}}, 5 * s},
 		{"200 calls a second, timeout of 5 s, usually 300 ms: a queue", 3 * s / 10, []kind{{every: s / 200, fails: 5 * s}}, 7 * s},
 		{"200 calls a second, timeout of 60 s: twenty failures", s / 50, []kind{{every: s / 200, fails: 60 * s}}, 60 * s},
-		{"timeouts of 5 s and 30 s: the shorter one", s / 50, []kind{{every: s / 20, fails: 5 * s}, {every: s / 20, fails: 30 * s}}, 7 * s},
+		{"timeouts of 5 s and 30 s: the shorter one", s / 50, []kind{{every: s / 20, fails: 5 * s}, {every: s / 20, fails: 30 * s}}, 5 * s},
 		{"503 at once, or timeout of 10 s: as quick ones", s / 50, []kind{{every: s / 20, rejected: true}, {every: s / 20, fails: 10 * s}}, s / 5},
 		{"503 at once", s / 50, []kind{{every: s / 20, rejected: true}}, s / 5},
 	} {
@@ -439,6 +439,31 @@ func TestClosed_opensForHangingServer(t *testing.T) {
 			require.True(t, rejected, "never")
 			require.GreaterOrEqual(t, opened, tt.want)
 			require.LessOrEqual(t, opened, tt.want+s)
+		})
+	}
+}
+
+// A burst of requests that time out together, beside few quick ones, proves nothing: no success was due meanwhile.
+func TestClosed_burstOfTimeouts(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		every time.Duration // of the successes
+		opens bool
+	}{{"a success was due", 10 * time.Millisecond, true}, {"none was due", 2 * time.Second, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{})
+			for at := -10 * time.Second; at < 0; at += tt.every {
+				b.done(b.must(t, epoch.Add(at)), Result{Outcome: Success, Took: time.Millisecond}, epoch.Add(at))
+			}
+			var burst []Permit
+			for range 8 {
+				burst = append(burst, b.must(t, epoch))
+			}
+			for i, p := range burst {
+				b.done(p, Result{Outcome: Failure, Took: time.Second, TimeOut: true}, epoch.Add(time.Second+time.Duration(10*i)*time.Millisecond))
+			}
+			_, _, ok := b.admit(epoch.Add(1100 * time.Millisecond))
+			require.Equal(t, !tt.opens, ok)
 		})
 	}
 }
