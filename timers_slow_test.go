@@ -107,29 +107,42 @@ func TestSlowAttempt_copies(t *testing.T) {
 	}
 }
 
-// L5: after a copy that has lost, slow calls of its kind are left alone, until a copy wins; each of them makes that time a little shorter.
-func TestSlowAttempt_lostCopies(t *testing.T) {
+// §4.25, L5: a copy leaves one and a half of the usual latency before the deadline, because in a full queue it would make work
+// without a result. After a copy that has lost, slow calls of its kind are left alone until a copy wins; each of them makes that
+// time a little shorter.
+func TestSlowAttempt_uselessCopies(t *testing.T) {
 	const s = time.Second
-	never := copyOf{after: 10 * time.Hour}
 	type slow struct {
 		deadline time.Duration
 		copies   []copyOf
 	}
-	left, lost, won := slow{10 * s, []copyOf{{after: 8 * s}}}, slow{10 * s, []copyOf{{after: 8 * s}, never}}, []copyOf{never, {after: s / 2}}
-	const copied = "1 lost, 2 200"
+	never := copyOf{after: 10 * time.Hour}
+	takes := func(d time.Duration) slow { return slow{10 * s, []copyOf{{after: d}}} }
+	lost, won := slow{10 * s, []copyOf{{after: 8 * s}, never}}, []copyOf{never, {after: s / 2}}
+	usually := func(d time.Duration) []slow { return slices.Repeat([]slow{takes(d)}, 5) }
+	among := func(calls ...slow) []slow { // quick ones
+		all := usually(s / 10)
+		for _, c := range calls {
+			all = append(append(all, c), usually(s/10)...)
+		}
+		return all
+	}
 	for _, row := range []struct {
 		name   string
 		before []slow
 		call   slow
 		want   string
 	}{
-		{"none before", nil, slow{10 * s, won}, copied},
-		{"one has lost", []slow{lost}, left, "1 200"},
-		{"one has lost, 20 slow calls ago", append([]slow{lost}, slices.Repeat([]slow{left}, 20)...), left, "1 200"},
-		{"one has lost, 28 slow calls ago", append([]slow{lost}, slices.Repeat([]slow{left}, 28)...), slow{10 * s, won}, copied},
-		{"one has lost, and this call has less time", []slow{lost}, slow{4 * s, won}, copied},
-		{"one has lost, and this call is older", []slow{lost}, slow{30 * s, won}, copied},
-		{"one has lost, and one has won", []slow{lost, {30 * s, won}}, slow{10 * s, won}, copied},
+		{"usually quick: a copy", usually(s / 10), takes(6 * s), "1 200, 2 lost"},
+		{"as slow as there is room: a copy", usually(3 * s), takes(6 * s), "1 200, 2 lost"},
+		{"slower: none", usually(3600 * time.Millisecond), takes(6 * s), "1 200"},
+		{"none has lost", among(), slow{10 * s, won}, "1 lost, 2 200"},
+		{"one has lost", among(lost), takes(8 * s), "1 200"},
+		{"20 slow calls ago", among(append([]slow{lost}, slices.Repeat([]slow{takes(8 * s)}, 20)...)...), takes(8 * s), "1 200"},
+		{"28 slow calls ago", among(append([]slow{lost}, slices.Repeat([]slow{takes(8 * s)}, 28)...)...), slow{10 * s, won}, "1 lost, 2 200"},
+		{"one has lost, and this call has less time", among(lost), slow{4 * s, won}, "1 lost, 2 200"},
+		{"one has lost, and this call is older", among(lost), slow{30 * s, won}, "1 lost, 2 200"},
+		{"one has lost, and one has won", among(lost, slow{30 * s, won}), slow{10 * s, won}, "1 lost, 2 200"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := newHedgeBase()
@@ -138,42 +151,10 @@ func TestSlowAttempt_lostCopies(t *testing.T) {
 				base.next(c.copies...)
 				return story(tripped(t, transport, newCall(withDeadline(t, c.deadline), t, http.MethodGet, "")))
 			}
-			quick := slices.Repeat([]slow{{10 * s, []copyOf{{after: s / 10}}}}, 5) // slow calls are not the usual ones
-			for _, c := range append([]slow{quick[0]}, row.before...) {
+			for _, c := range row.before {
 				call(c)
-				for _, c := range quick {
-					call(c)
-				}
 			}
 			require.Equal(t, row.want, call(row.call))
-			base.balanced(t)
-		})
-	}
-}
-
-// §4.25: a copy leaves one and a half of the usual latency before the deadline, because in a full queue it would make work
-// without a result.
-func TestSlowAttempt_roomOfCopies(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		usual time.Duration // of the calls before
-		want  string
-	}{
-		{"usually quick: a copy", 100 * time.Millisecond, "1 200, 2 lost"},
-		{"as slow as there is room: a copy", 3 * time.Second, "1 200, 2 lost"},
-		{"slower: none", 3600 * time.Millisecond, "1 200"},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			base := newHedgeBase()
-			transport := bareTransport(base, 2)
-			call := func(after time.Duration) string {
-				base.next(copyOf{after: after})
-				return story(tripped(t, transport, newCall(withDeadline(t, 10*time.Second), t, http.MethodGet, "")))
-			}
-			for range 5 {
-				require.Equal(t, "1 200", call(row.usual))
-			}
-			require.Equal(t, row.want, call(6*time.Second))
 			base.balanced(t)
 		})
 	}
