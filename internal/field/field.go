@@ -88,7 +88,13 @@ func ParsePriority(value string) int8 {
 
 // FormatPriority returns the field's value: "" for Default, which is not sent.
 func FormatPriority(p int8) string {
-	return map[int8]string{Batch: "batch", Critical: "critical"}[p]
+	switch p {
+	case Batch:
+		return "batch"
+	case Critical:
+		return "critical"
+	}
+	return ""
 }
 
 // StrongTag returns the strong entity tag of a response (RFC 9110 section 8.8.3), with its quotes, or "" if

@@ -3,7 +3,6 @@
 package hostmatch
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -46,5 +45,13 @@ func SameOrigin(a, b *url.URL) bool {
 }
 
 func port(u *url.URL) string {
-	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[strings.ToLower(u.Scheme)])
+	switch explicit := u.Port(); {
+	case explicit != "":
+		return explicit
+	case strings.EqualFold(u.Scheme, "https"):
+		return "443"
+	case strings.EqualFold(u.Scheme, "http"):
+		return "80"
+	}
+	return ""
 }
