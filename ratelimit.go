@@ -131,6 +131,9 @@ func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(&a.visit)
 	r.NoWait, r.AtOnce, r.Waiter = a.concurrent, a.visit.AtOnce, (*queuedAttempt)(a)
+	if !c.deadline.IsZero() {
+		r.Deadline = c.deadline.Add(-a.visit.Record.circuit.Usual()) // after a longer wait the response would come too late
+	}
 	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
 		r.Around = outer.permits.slot
 	}
@@ -207,10 +210,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 func (c *call) quotaRequest(v *visit) quota.Request {
 	r := quota.Request{
 		Method: c.request.Method, Path: c.request.URL.Path,
-		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter, Again: v.Again,
-	}
-	if !r.Deadline.IsZero() {
-		r.Deadline = r.Deadline.Add(-v.Record.circuit.Usual()) // after a longer wait its response would come too late
+		MaxBlock: c.policy.MaxRetryAfter, Again: v.Again,
 	}
 	if c.quotas != nil {
 		r.Key, r.Cost = c.quotas.key, c.quotas.cost
