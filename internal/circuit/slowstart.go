@@ -17,6 +17,7 @@ type slowStart struct {
 	rules          *Rules
 	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
+	enough         float64       // above it the limit grows by one with each round trip; 0: no cut yet
 	before         float64       // ratio of failures before the outage; 0: unknown
 	inFlight       int           // requests that it admitted
 	slowestFailure time.Duration // highest latency of a failure
@@ -44,10 +45,10 @@ const (
 // latency. It is nil if the slowest failure was quick, or no slower than the response: then the
 // server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
-	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
+	if rules.Static || slowestFailure < response || slowestFailure < minSlow(baseline) && !before.slow {
 		return nil
 	}
-	l := &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: newSize, quiet: now, cut: now}
+	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, size: newSize, quiet: now, cut: now}
 	if before.known {
 		l.before = before.ratio
 	}
@@ -109,8 +110,8 @@ func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 }
 
 // grow raises the limit after a response. While responses are quick, it doubles with each round
-// trip. Then it grows by one. It does not grow while responses take half as long as the slowest
-// failure.
+// trip, up to half of what was too much. Then it grows by one. It does not grow while responses take half as long as the
+// slowest failure.
 func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	quick, slow := took <= l.quick, took >= l.slowestFailure/2
 	switch {
@@ -119,9 +120,9 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	case l.size < 1 && !slow:
 		l.size = min(l.size+0.02, 1)
 	case l.size < 1 || l.loaded.Before(sent): // the limit was not reached
-	case quick:
+	case quick && (l.enough == 0 || l.size < l.enough):
 		l.size++
-	case !slow:
+	case quick, !slow:
 		l.size += 1 / l.size
 	}
 }
@@ -138,6 +139,7 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, maxResults) {
 		return
 	}
+	l.enough = min(l.size, inFlight) / 2
 	l.size = max(newSize*min(l.size, inFlight), minLimit)
 	l.cut, l.results, l.failures, l.quickOnes = now, 0, 0, 0
 }

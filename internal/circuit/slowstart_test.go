@@ -47,21 +47,23 @@ func TestSlowStart_afterSlowFailuresOnly(t *testing.T) {
 		name                 string
 		rules                *Rules
 		typical, worst, took time.Duration
+		overload             bool // a third of the failures were timeouts or slow
 		want                 bool
 	}{
-		{"timeouts", defaultRules(), usualLatency, outageLatency, usualLatency, true},
-		{"no baseline", defaultRules(), 0, outageLatency, usualLatency, true},
-		{"failed at once", defaultRules(), usualLatency, 0, usualLatency, false},
-		{"slower than responses, but quick", defaultRules(), time.Millisecond, slowFailure - 1, time.Millisecond, false},
-		{"just below twice the usual latency", defaultRules(), 300 * time.Millisecond, 600*time.Millisecond - 1, 300 * time.Millisecond, false},
-		{"twice the usual latency", defaultRules(), 300 * time.Millisecond, 600 * time.Millisecond, 300 * time.Millisecond, true},
-		{"just a tenth of a second", defaultRules(), time.Millisecond, slowFailure, time.Millisecond, true},
-		{"faster than responses are now", defaultRules(), usualLatency, outageLatency, time.Second, false},
-		{"no baseline and no latency", defaultRules(), 0, 0, 0, false},
-		{"static", &Rules{Static: true}, usualLatency, outageLatency, usualLatency, false},
+		{"timeouts", defaultRules(), usualLatency, outageLatency, usualLatency, false, true},
+		{"no baseline", defaultRules(), 0, outageLatency, usualLatency, false, true},
+		{"failed at once", defaultRules(), usualLatency, 0, usualLatency, false, false},
+		{"slower than responses, but quick", defaultRules(), time.Millisecond, slowFailure - 1, time.Millisecond, false, false},
+		{"just below twice the usual latency", defaultRules(), 300 * time.Millisecond, 600*time.Millisecond - 1, 300 * time.Millisecond, false, false},
+		{"timeouts below twice the usual latency", defaultRules(), 300 * time.Millisecond, 400 * time.Millisecond, 300 * time.Millisecond, true, true},
+		{"twice the usual latency", defaultRules(), 300 * time.Millisecond, 600 * time.Millisecond, 300 * time.Millisecond, false, true},
+		{"just a tenth of a second", defaultRules(), time.Millisecond, slowFailure, time.Millisecond, false, true},
+		{"faster than responses are now", defaultRules(), usualLatency, outageLatency, time.Second, false, false},
+		{"no baseline and no latency", defaultRules(), 0, 0, 0, false, false},
+		{"static", &Rules{Static: true}, usualLatency, outageLatency, usualLatency, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, &outage{usual: time.Second}, tt.worst, tt.took, epoch) != nil)
+			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, &outage{usual: time.Second, slow: tt.overload}, tt.worst, tt.took, epoch) != nil)
 		})
 	}
 }
