@@ -15,7 +15,8 @@ import (
 
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
 // failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
-// at least MinRequests results in the Window are failures, or after a series of failures. See docs/circuit-breaker.md.
+// at least MinRequests results in the Window are failures, after a series of failures, or at a failure without tokens when no route
+// works. Its probes take turns by route. See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384
@@ -126,8 +127,10 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
+			routeHash := c.routeHash()
 			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
 				Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
+				Route: routeHash, Works: a.visit.Record.works.Load() == routeHash,
 			}}
 			if c.retries != nil {
 				e.RestsTo = c.retries.restsTo

@@ -1226,3 +1226,122 @@ func TestBreakerWait_besideLongPolls(t *testing.T) {
 		polls.Wait()
 	})
 }
+
+// §4.15: a path that always fails opens the circuit of its host. Rare calls of another path are served, because routes take turns as
+// probes. If both are rare, the path that works keeps the circuit closed.
+func TestBreakerWait_besideFailingPaths(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		paths      int // that fail
+		every, pay time.Duration
+		deadline   time.Duration
+	}{
+		{"one path", 1, time.Second / 20, 4 * time.Second, 10 * time.Second},
+		{"one path, often", 1, time.Second / 70, 4 * time.Second, 10 * time.Second},
+		{"four paths", 4, time.Second / 40, 4 * time.Second, 10 * time.Second},
+		{"rare", 1, 5 * time.Second, 17 * time.Second, time.Second},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(50 * time.Millisecond)
+				if strings.HasPrefix(r.URL.Path, "/report") {
+					return response(r, http.StatusInternalServerError, ""), nil
+				}
+				return response(r, http.StatusOK, ""), nil
+			})}
+			var calls sync.WaitGroup
+			for n := range int(40 * row.pay / row.every) {
+				time.Sleep(row.every)
+				calls.Go(func() { succeeds(t, tr, fmt.Sprintf("/report%c/%d", 'a'+n%row.paths, n), 10*time.Second) })
+				if n%int(row.pay/row.every) == 0 {
+					calls.Go(func() { assert.True(t, succeeds(t, tr, fmt.Sprintf("/pay/%d", n), row.deadline)) })
+				}
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// §4.28: a server stops while it has no calls, and needs some seconds to start. The few calls that come then wait for it, although
+// the tokens for retries are spent.
+func TestBreakerWait_startsFromZero(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		fault   step
+		takes   time.Duration
+		maxWait time.Duration
+		served  int // at least, of forty
+		each    int // attempts of a call at most
+	}{
+		{"502", status(502), 4 * time.Second, 0, 35, 4},
+		{"refused", refused, 6 * time.Second, 0, 40, 5},
+		{"503, calls do not wait", status(503), 4 * time.Second, -1, 0, 3},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var up, last time.Time
+			var mu sync.Mutex // guards them
+			attempts := 0
+			tr := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait}}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				if time.Since(last) > time.Minute {
+					up = time.Now().Add(row.takes)
+				}
+				last = time.Now()
+				attempts++
+				starts := last.Before(up)
+				mu.Unlock()
+				time.Sleep(20 * time.Millisecond)
+				if starts {
+					return row.fault(r)
+				}
+				return response(r, http.StatusOK, ""), nil
+			})
+			var served atomic.Int64
+			for range 8 {
+				time.Sleep(2 * time.Minute)
+				var calls sync.WaitGroup
+				for range 5 {
+					time.Sleep(time.Millisecond)
+					calls.Go(func() {
+						if succeeds(t, tr, "/", 20*time.Second) {
+							served.Add(1)
+						}
+					})
+				}
+				calls.Wait()
+			}
+			t.Log(served.Load(), attempts)
+			require.GreaterOrEqual(t, served.Load(), int64(row.served))
+			require.LessOrEqual(t, attempts, 40*row.each)
+		})
+	}
+}
+
+// L2: requests time out before they take twice as long as usual. So a server with little room, which returns after two seconds, gets
+// few requests at first. Otherwise its queue would be full of requests that have timed out, for ever.
+func TestBreakerWait_littleRoom(t *testing.T) {
+	const takes, givesUp, begins, away = 300 * time.Millisecond, 550 * time.Millisecond, 20 * time.Second, 2250 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var mu sync.Mutex // guards free
+		free := make([]time.Time, 14)
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if at := time.Since(begun); begins <= at && at < begins+away {
+				return response(r, http.StatusServiceUnavailable, ""), nil
+			}
+			mu.Lock()
+			slices.SortFunc(free, time.Time.Compare)
+			ends := slices.MaxFunc([]time.Time{time.Now(), free[0]}, time.Time.Compare).Add(takes)
+			free[0] = ends
+			mu.Unlock()
+			time.Sleep(min(time.Until(ends), givesUp))
+			if time.Now().Before(ends) {
+				return nil, context.DeadlineExceeded
+			}
+			return response(r, http.StatusOK, ""), nil
+		})}
+		lost := lostCalls(t, tr, 5*time.Second, 100*time.Second, time.Second/38, begins+away, math.MaxInt64)
+		require.Less(t, lost, int64(38*10), "of 78 s")
+	})
+}

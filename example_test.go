@@ -253,6 +253,7 @@ func ExampleBudget_shared() {
 
 	for _, transport := range []*resilienthttp.Transport{reads, writes} {
 		transport.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
+		transport.Breaker = &resilienthttp.Breaker{MaxWait: -1} // otherwise calls without tokens wait for the server
 		resp, err := (&http.Client{Transport: transport}).Get(api.URL)
 		if err != nil {
 			fmt.Println(err)

@@ -29,6 +29,7 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	change := held.Done(circuit.Result{
 		Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.visit.Again,
 		InFlight: a.visit.Record.inFlight.Count() - 1,
+		Forsaken: a.outcome == circuit.Failure && a.isForsaken(now),
 	}, now)
 	a.reportQuota(info, now)
 	a.leaveFlight()
@@ -37,6 +38,11 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 		NoWork: a.didNothing(), RetryAfter: a.report.RetryAfter,
 	})
 	return change
+}
+
+// isForsaken reports whether no token is left for a retry, although no other route of the server works.
+func (a *attempt) isForsaken(now time.Time) bool {
+	return a.visit.Record.works.Load() == 0 && a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
 }
 
 // cancelPermits returns what an attempt without a result holds. A gate rejects it, or Base panicked.

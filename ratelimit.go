@@ -225,6 +225,10 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 	return r
 }
 
+func (c *call) routeHash() uint64 {
+	return c.rateLimit.engine().Route(c.request.Method, c.request.URL.Path)
+}
+
 // credential returns what tells callers apart: by RFC 6750, or as GitLab, Google, Azure API Management and OpenStack name it.
 func credential(h http.Header, u *url.URL) string {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token", "Ocp-Apim-Subscription-Key", "X-Auth-Token"} {

@@ -24,6 +24,7 @@ type record struct {
 
 	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
+	works     atomic.Uint64 // the route of that success; zero: it has failed since
 	created   time.Duration // since the origin
 
 	responses latency.Quick // successes
@@ -113,9 +114,13 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
+	case a.outcome == circuit.Failure:
+		r.works.CompareAndSwap(a.call.routeHash(), 0)
 	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
-		a.sampled = r.noteSuccess(at, a.report.Latency)
+		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
+			r.works.Store(a.call.routeHash())
+		}
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is

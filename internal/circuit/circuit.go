@@ -127,7 +127,8 @@ type Result struct {
 	TimeOut bool // a Failure by a timeout
 	Retry   bool // not the first attempt of its call
 
-	InFlight int // other attempts in flight in the scope
+	InFlight int  // other attempts in flight in the scope
+	Forsaken bool // the tokens for retries are spent, and no other route is known to work
 }
 
 // Permit permits one attempt. The caller must call Done or Cancel once; the methods of the

@@ -152,18 +152,22 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 // does not know it better than before.
 func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
 	o := &c.outage
-	if o.usual == 0 || now.Sub(c.since) >= c.breaker.rules.Window {
+	if o.usual == 0 || c.settled(now) {
 		o.usual, o.ratio, o.known = c.interval(sum, now), streak.ratio, sum.results-streak.attempts >= c.breaker.rules.MinRequests
 	}
 	o.since, o.slow = c.breaker.origin.Add(streak.since), streak.overload()
 }
+
+// settled reports whether the circuit has not changed for a Window. It is locked.
+func (c *Circuit) settled(now time.Time) bool { return now.Sub(c.since) >= c.breaker.rules.Window }
 
 // interval returns the mean time between two results. The circuit is locked.
 func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 	return max(min(c.breaker.rules.Window, now.Sub(c.since))/time.Duration(sum.results), 1)
 }
 
-// tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
+// tooMany reports whether the failure opens the circuit: by the ratio of failures, by the streak, or because the tokens for retries
+// are spent, nothing has succeeded in the Window, and no other route works: its call then waits instead of being refused. A streak opens it if
 // chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
 // MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because many
 // servers reject at once and answer late. Of a streak older than an answer takes, there must be fewer than failures, and those
@@ -177,7 +181,8 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 	if rules.Static {
 		return enough && rules.tooMany(sum.failures, sum.results)
 	}
-	if enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
+	forsaken := r.Forsaken && sum.failures == sum.results && !streak.overload() && (c.settled(c.breaker.origin.Add(at)) || r.InFlight == 0 && c.openings == nil)
+	if forsaken || enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
 	usual, lasted, pending := c.baseline.Get(), at-streak.since, max(r.InFlight-streak.inFlight, 0)

@@ -104,16 +104,16 @@ func (c *Circuit) Slow() bool {
 	return c.outage.slow
 }
 
-// startRelease plans the release of the calls that wait. It takes no longer than the outage, or than the first of them has
-// waited, if the circuit has opened again meanwhile. The circuit is locked.
+// startRelease plans the release of the calls that wait. It takes no longer than the first of them has waited. The circuit is
+// locked.
 func (c *Circuit) startRelease(now time.Time) {
-	w := c.waiting
+	w, calls := c.waiting, c.waitingCalls()
 	if w == nil {
 		return
 	}
-	calls, longest := w.queue.Len(), now.Sub(c.outage.since)
+	longest := time.Duration(0)
 	if calls > 0 {
-		longest = max(longest, now.Sub(w.queue.First().Since))
+		longest = now.Sub(w.queue.First().Since)
 	}
 	c.closed.Load().releasing.Store(calls > 0)
 	w.release.Begin(now, int(calls), time.Duration(float64(c.outage.usual)/releaseRate), longest)

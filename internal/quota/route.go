@@ -70,6 +70,9 @@ func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
 	return k
 }
 
+// Route returns a hash of a method and a path with IDs replaced.
+func (l *Limiter) Route(method, path string) uint64 { return l.routeKeys("", method, path).keys[0] }
+
 // looksLikeID reports whether a segment of a path is a number, a UUID, a hash, or a long text
 // with digits.
 func looksLikeID(segment string) bool {

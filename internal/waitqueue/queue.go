@@ -21,6 +21,9 @@ const Horizon = 24 * time.Hour
 // after another when a wait ends.
 const EstimateSlack = 2 * time.Second
 
+// maxProbed bounds the routes of which the turns are known.
+const maxProbed = 64
+
 // Gate issues the permits. Its methods are called under the queue's lock.
 type Gate[P any] interface {
 	// Take takes a permit if no call waits. cost is Limits.Cost.
@@ -47,6 +50,8 @@ type Limits struct {
 	Since    time.Time     // when the call began; zero: when it joins
 	Sent     int           // how often it was sent
 	RestsTo  time.Time     // it is no probe before
+	Route    uint64        // a hash of its route
+	Works    bool          // the route works, as far as is known
 	Cost     int64         // what it takes from a quota that does not count calls; 0: unknown
 }
 
@@ -86,6 +91,8 @@ type Queue[P any] struct {
 	cost  int64       // of all calls
 	timer *time.Timer
 	alarm time.Time // when the timer fires; zero: never
+
+	probed []uint64 // routes that have had their turn as probes
 }
 
 // Entry is a queued call. Its result is written before ready is closed.
@@ -257,21 +264,37 @@ func (q *Queue[P]) InTime(at time.Time) *Entry[P] {
 	return q.Last()
 }
 
-// Probe returns the last of the calls that were sent least often and do not rest: it has the most time left. If all of
-// them rest, e is nil, and at is when the first may be a probe. The lock is held.
+// Probe returns the last of the calls that were sent least often and do not rest: it has the most time left. Among those one of a
+// route that works comes first, and then the routes take turns. If all calls rest, e is nil, and at is when the first may be
+// a probe. The lock is held.
 func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
+	least := math.MaxInt
 	for _, next := range slices.Backward(q.calls) {
-		switch {
-		case next.RestsTo.After(now):
+		if next.RestsTo.After(now) {
 			if at.IsZero() || next.RestsTo.Before(at) {
 				at = next.RestsTo
 			}
-		case next.Sent == 0:
-			return next, at
-		case e == nil || next.Sent < e.Sent:
-			e = next
+			continue
+		}
+		rank := 3 * next.Sent
+		switch {
+		case rank >= least || next.Works:
+		case slices.Contains(q.probed, next.Route):
+			rank += 2
+		default:
+			rank++
+		}
+		if rank < least {
+			e, least = next, rank
 		}
 	}
+	if e == nil {
+		return nil, at
+	}
+	if least%3 == 2 || len(q.probed) >= maxProbed { // each route has had its turn
+		q.probed = q.probed[:0]
+	}
+	q.probed = append(q.probed, e.Route)
 	return e, at
 }
 
