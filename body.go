@@ -13,8 +13,7 @@ const (
 	drainLimit = 64 << 10               // maximum bytes to read of a discarded response, so that its connection can be reused
 	drainTime  = 100 * time.Millisecond // maximum time to read them
 
-	smallBody   = 64 << 10 // maximum size of a request body without upload tracking
-	uploadChunk = 32 << 10 // maximum bytes of one Write of a body with WriteTo
+	smallBody = 64 << 10 // maximum size of a request body without upload tracking
 )
 
 // bodyFor returns the request body of the attempt: the caller's for the first, then those of
@@ -32,11 +31,7 @@ func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 		body, c.retries.body = c.retries.body, nil
 	}
 	if c.longUpload() && (a.timers.cut > 0 || a.timers.slow > 0) {
-		watched := &watchedBody{body, a}
-		if _, ok := body.(io.WriterTo); ok {
-			return &watchedWriterTo{watched}, nil
-		}
-		return watched, nil
+		return &watchedBody{body, a}, nil
 	}
 	return body, nil
 }
@@ -66,39 +61,8 @@ type watchedBody struct {
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.note()
+	b.attempt.upload.Store(int64(time.Since(b.attempt.report.Start)))
 	return n, err
-}
-
-func (b *watchedBody) note() { b.attempt.upload.Store(int64(time.Since(b.attempt.report.Start))) }
-
-// watchedWriterTo is a watchedBody that can write itself.
-type watchedWriterTo struct{ *watchedBody }
-
-func (b *watchedWriterTo) WriteTo(w io.Writer) (int64, error) {
-	return b.ReadCloser.(io.WriterTo).WriteTo(watchedWriter{w, b.watchedBody}) //nolint:errcheck // bodyFor checks it
-}
-
-// watchedWriter writes in chunks, because WriteTo may write a whole body at once.
-type watchedWriter struct {
-	io.Writer
-
-	body *watchedBody
-}
-
-func (w watchedWriter) Write(p []byte) (written int, err error) {
-	for {
-		chunk := p[written:min(written+uploadChunk, len(p))]
-		n, err := w.Writer.Write(chunk)
-		written += n
-		w.body.note()
-		if err != nil || written == len(p) {
-			return written, err
-		}
-		if n < len(chunk) {
-			return written, io.ErrShortWrite
-		}
-	}
 }
 
 // adopt returns the response to the call: the attempt ends when the response's body ends.
