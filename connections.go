@@ -377,10 +377,7 @@ func (c *watchedConn) Close() error {
 
 // ReadFrom implements io.ReaderFrom: the operating system can copy a file.
 func (c *watchedConn) ReadFrom(r io.Reader) (int64, error) {
-	if fast, ok := c.Conn.(io.ReaderFrom); ok {
-		return fast.ReadFrom(r)
-	}
-	return io.Copy(struct{ io.Writer }{c.Conn}, r)
+	return io.Copy(c.Conn, r)
 }
 
 func (c *watchedConn) CloseWrite() error { return closeWrite(c.Conn) }
