@@ -165,7 +165,7 @@ func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 
 // exhausted returns the server's quota that keeps the attempt back, or nil.
 func (a *attempt) exhausted(now time.Time) *QuotaStatus {
-	return (*QuotaStatus)(a.visit.Record.quotas.Load().Exhausted(a.call.quotaRequest(&a.visit), now))
+	return a.visit.Record.quotas.Load().Exhausted(a.call.quotaRequest(&a.visit), now)
 }
 
 // quotaSaid describes what keeps calls back. It is empty for nil.

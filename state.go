@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
-	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
@@ -117,7 +116,7 @@ func (c *config) state(now time.Time) []ScopeState {
 			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings, Opening: status.Opening(b.Opening), Since: b.Since,
 			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting,
 		}
-		s.Budget = BudgetStatus(c.budget.status(bucket, now))
+		s.Budget = c.budget.status(bucket, now)
 		if r != nil {
 			r.describe(s, c.origin, at)
 		}
@@ -160,10 +159,10 @@ func compareKeys(a, b scope.Key) int {
 }
 
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {
-	l.engine().Each(now, func(q quota.Status) {
-		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
+	l.engine().Each(now, func(name string, q QuotaStatus) {
+		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: name}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
 		if ok {
-			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus(q.Quota))
+			scopes[i].Quotas = append(scopes[i].Quotas, q)
 		}
 	})
 	for i := range scopes {

@@ -10,31 +10,36 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
-func each(l *Limiter) (all []Status) {
-	l.Each(time.Now(), func(s Status) { all = append(all, s) })
+func each(t *testing.T, l *Limiter) (all []status.Quota) {
+	t.Helper()
+	l.Each(time.Now(), func(scope string, q status.Quota) {
+		require.Equal(t, "api.example.com", scope)
+		all = append(all, q)
+	})
 	return all
 }
 
 func TestEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
-		require.Empty(t, each(l))
+		require.Empty(t, each(t, l))
 		e := newExchange(t.Context(), l)
 		require.Nil(t, e.enter())
-		require.Empty(t, each(l), "no quota is known")
+		require.Empty(t, each(t, l), "no quota is known")
 		e.header = http.Header{"X-Ratelimit-Limit": {"10"}, "X-Ratelimit-Remaining": {"7"}, "X-Ratelimit-Reset": {"30"}}
 		begun := time.Now()
 		e.done()
-		want := Status{"api.example.com", Quota{Limit: 10, Remaining: 7, Reset: begun.Add(30 * time.Second)}}
-		require.Equal(t, []Status{want}, each(l))
+		want := status.Quota{Limit: 10, Remaining: 7, Reset: begun.Add(30 * time.Second)}
+		require.Equal(t, []status.Quota{want}, each(t, l))
 		require.Nil(t, e.enter())
 		want.Remaining = 6
-		require.Equal(t, []Status{want}, each(l), "one is in flight")
+		require.Equal(t, []status.Quota{want}, each(t, l), "one is in flight")
 		time.Sleep(31 * time.Second)
-		require.Zero(t, each(l)[0].Reset)
-		require.Equal(t, int64(10), each(l)[0].Remaining, "the request in flight is of the window before")
+		require.Zero(t, each(t, l)[0].Reset)
+		require.Equal(t, int64(10), each(t, l)[0].Remaining, "the request in flight is of the window before")
 		require.Equal(t, int64(6), l.accounts.Peek(accountKey{scope: e.scope}).general.dims[0].remaining-l.accounts.Peek(accountKey{scope: e.scope}).general.inflight, "Each changes nothing")
 		e.done()
 	})
@@ -61,12 +66,12 @@ func TestEach(t *testing.T) {
 				e.done()
 				time.Sleep(time.Second)
 			}
-			require.Equal(t, row.want, each(l)[0].UsedByOthers)
+			require.Equal(t, row.want, each(t, l)[0].UsedByOthers)
 			if row.remaining[len(row.remaining)-1] == 0 {
 				require.Equal(t, row.want, l.Set(e.scope).Exhausted(e.Request, time.Now()).UsedByOthers)
 			}
 			time.Sleep(time.Minute)
-			require.Zero(t, each(l)[0].UsedByOthers, "in the next window")
+			require.Zero(t, each(t, l)[0].UsedByOthers, "in the next window")
 			require.Nil(t, l.Set(e.scope).Exhausted(e.Request, time.Now()))
 		})
 	}
@@ -76,7 +81,7 @@ func TestEach(t *testing.T) {
 		require.Nil(t, e.enter())
 		e.header = http.Header{"X-Ratelimit-Bucket": {"abc"}, "X-Ratelimit-Limit": {"5"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset-After": {"4"}}
 		e.done()
-		all := each(l)
+		all := each(t, l)
 		require.Len(t, all, 1)
 		require.Equal(t, "abc", all[0].Bucket)
 		require.Zero(t, all[0].Remaining)
@@ -87,9 +92,9 @@ func TestEach(t *testing.T) {
 		for range 3 {
 			require.Nil(t, e.enter())
 		}
-		require.Equal(t, []Status{{"api.example.com", Quota{Bucket: "fixed", Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}}, each(l))
+		require.Equal(t, []status.Quota{{Bucket: "fixed", Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(t, l))
 		time.Sleep(time.Minute)
-		require.Equal(t, []Status{{"api.example.com", Quota{Bucket: "fixed", Limit: 4, Remaining: 4}}}, each(l))
+		require.Equal(t, []status.Quota{{Bucket: "fixed", Limit: 4, Remaining: 4}}, each(t, l))
 	})
 }
 
