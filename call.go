@@ -180,7 +180,7 @@ func (c *call) lastError() *Error {
 	last := &c.last.report
 	e := &Error{Reason: last.StopReason, Err: last.Err, Attempts: c.attempts()}
 	if c.retries != nil && c.retries.bodyErr != nil {
-		e.Err = neterr.With(&getBodyError{c.retries.bodyErr}, e.Err)
+		e.Err = neterr.With(neterr.With(neterr.New("GetBody"), c.retries.bodyErr), e.Err)
 	}
 	if inner := rejectedInside(last.Err); inner != nil {
 		e.Reason, e.NotBefore = inner.Reason, inner.NotBefore

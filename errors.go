@@ -147,12 +147,6 @@ func (e *Error) Unwrap() []error {
 	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
-// getBodyError is the error of GetBody, which prevented a retry.
-type getBodyError struct{ err error }
-
-func (b *getBodyError) Error() string { return "GetBody: " + neterr.SafeText(b.err) }
-func (b *getBodyError) Unwrap() error { return b.err }
-
 // summary returns the text of the reason and of the cause. An exhausted quota is a cause.
 func (e *Error) summary() string {
 	switch {
