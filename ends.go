@@ -51,17 +51,16 @@ func (a *attempt) class() responseClass {
 func (c *call) class() responseClass {
 	switch {
 	case c.failure == nil:
-		return c.last.class()
 	case c.failure.byGate():
 		return classRejected
 	case errors.Is(c.failure.Err, context.Canceled):
 		return classNone
 	case c.failure.Reason == ErrDeadline:
 		return classTimeout
-	case c.last != nil:
-		return c.last.class()
+	case c.last == nil:
+		return classNone
 	}
-	return classNone
+	return c.last.class()
 }
 
 // endCounts counts the calls by how they ended. It takes no lock.

@@ -168,11 +168,8 @@ func (a *attempt) exhausted(now time.Time) *QuotaStatus {
 	return a.visit.Record.quotas.Load().Exhausted(a.call.quotaRequest(&a.visit), now)
 }
 
-// quotaSaid describes what keeps calls back. It is empty for nil.
+// quotaSaid describes what keeps calls back.
 func quotaSaid(q *QuotaStatus) string {
-	if q == nil {
-		return ""
-	}
 	until := later(q.Reset, q.BlockedUntil).UTC().Format(time.TimeOnly)
 	if q.Limit == 0 || q.Remaining > 0 {
 		return "blocked by the server until " + until
