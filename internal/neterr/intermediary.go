@@ -85,10 +85,7 @@ type tokenError struct {
 // oauth2, so the type is recognized by its name and fields.
 func findTokenError(err error) (found *tokenError) {
 	anyOf(err, func(err error) bool {
-		v := reflect.ValueOf(err)
-		if v.Kind() == reflect.Pointer && !v.IsNil() {
-			v = v.Elem()
-		}
+		v := reflect.Indirect(reflect.ValueOf(err))
 		if v.Kind() != reflect.Struct || v.Type().Name() != "RetrieveError" {
 			return false
 		}
@@ -97,7 +94,7 @@ func findTokenError(err error) (found *tokenError) {
 			return false
 		}
 		found = &tokenError{}
-		if code.IsValid() && code.Kind() == reflect.String {
+		if code.Kind() == reflect.String {
 			found.code = code.String()
 		}
 		if !response.IsNil() {
