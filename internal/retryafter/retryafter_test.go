@@ -208,7 +208,7 @@ func FuzzDate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		want, err := http.ParseTime(strings.Trim(s, " \t"))
 		zone, _ := want.Zone()
-		valid := err == nil && (zone == "GMT" || zone == "UTC") && len(strings.Trim(s, " \t")) <= maxDate
+		valid := err == nil && (zone == "GMT" || zone == "UTC")
 		got, ok := ParseDate(s)
 		require.Equal(t, valid, ok)
 		if ok {
