@@ -39,6 +39,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -61,9 +62,8 @@ type Server struct {
 	life     context.Context // of the server, and the base context of all requests
 	end      context.CancelFunc
 	handlers sync.WaitGroup // those that run
-
-	mu     sync.Mutex // guards the end of life, and closed
-	closed bool
+	log      *log.Logger    // of net/http
+	mu       sync.Mutex     // guards the end of life
 }
 
 // Option is an option of a [Server]: a function that is called before it starts. It may also change the Config: timeouts,
@@ -91,9 +91,10 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 	// Requests end with the server. net/http does not end the request of a closed
 	// connection if no goroutine reads from the connection.
 	s.life, s.end = context.WithCancel(context.Background())
+	s.log = log.New(tbWriter{s}, "", 0)
 	s.Server = &httptest.Server{Listener: s.listener, Config: &http.Server{
 		Handler:     s.counted(h),
-		ErrorLog:    log.New(tbWriter{s}, "", 0),
+		ErrorLog:    s.log,
 		Protocols:   new(http.Protocols),
 		BaseContext: func(net.Listener) context.Context { return s.life },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -187,26 +188,17 @@ func (s *Server) Close() {
 	// After the reset, because it writes to TLS connections under a lock, which must not block.
 	_ = s.Config.Close() // its error is the listener's
 
-	slow := time.AfterFunc(5*time.Second, func() {
-		_, _ = tbWriter{s}.Write([]byte("Close has waited 5s for handlers that do not return"))
-	})
+	slow := time.AfterFunc(5*time.Second, func() { s.log.Print("Close has waited 5s for handlers that do not return") })
 	s.handlers.Wait()
 	slow.Stop()
-	s.Server.Close() // waits for the connections
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
+	s.Server.Close()            // waits for the connections
+	s.log.SetOutput(io.Discard) // a T must not be used after its test
 }
 
-// tbWriter is the destination of net/http's log. It drops lines after Close, because a T must
-// not be used after its test.
+// tbWriter is the destination of net/http's log until Close.
 type tbWriter struct{ s *Server }
 
 func (w tbWriter) Write(p []byte) (int, error) {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	if !w.s.closed {
-		w.s.tb.Logf("%s: %s", w.s.URL, strings.TrimSpace(string(p)))
-	}
+	w.s.tb.Logf("%s: %s", w.s.URL, strings.TrimSpace(string(p)))
 	return len(p), nil
 }
