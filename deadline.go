@@ -115,8 +115,8 @@ func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
-	if d.TrustPriority {
-		ctx = receivePriority(ctx, r.Header)
+	if values := r.Header[field.PriorityHeader]; d.TrustPriority && len(values) > 0 {
+		ctx = WithPriority(ctx, Priority(field.ParsePriority(values[0])))
 	}
 	if strings.EqualFold(strings.TrimSpace(r.Header.Get(retryOwnerHeader)), retryOwnerCaller) {
 		ctx = withOptions(ctx, func(o *callOptions) { o.single, o.owned = true, true })

@@ -2,7 +2,6 @@ package resilienthttp
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
@@ -56,12 +55,3 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 // a request that a DeadlineHandler or admission.Shedder has received. The default is
 // PriorityDefault.
 func PriorityFromContext(ctx context.Context) Priority { return Priority(optionsOf(ctx).priority) }
-
-func receivePriority(ctx context.Context, h http.Header) context.Context {
-	if values := h[field.PriorityHeader]; len(values) > 0 {
-		if p := Priority(field.ParsePriority(values[0])); p != PriorityFromContext(ctx) {
-			return WithPriority(ctx, p)
-		}
-	}
-	return ctx
-}
