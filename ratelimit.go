@@ -139,9 +139,13 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	}
 	permit, rejection := a.visit.Record.quotas.Load().Admit(c.ctx, r, now)
 	if rejection != nil {
-		failed := c.rateLimited(rejection)
-		if failed.byGate() {
-			failed.quota = a.exhausted(now)
+		failed := &Error{Reason: ErrRateLimited, NotBefore: rejection.NotBefore, quota: a.exhausted(now)}
+		switch rejection.Reason {
+		case waitqueue.Canceled:
+			failed = c.canceled(c.ctx.Err())
+		case waitqueue.DeadlineExceeded:
+			failed.Reason, failed.Err = ErrDeadline, ErrRateLimited
+		default:
 		}
 		return now, failed
 	}
@@ -150,17 +154,6 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		now = time.Now()
 	}
 	return now, nil
-}
-
-func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
-	switch r.Reason {
-	case waitqueue.Canceled:
-		return c.canceled(c.ctx.Err())
-	case waitqueue.DeadlineExceeded:
-		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: r.NotBefore}
-	default:
-		return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
-	}
 }
 
 // exhausted returns the server's quota that keeps the attempt back, or nil.
