@@ -187,18 +187,13 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 		p.bucket.Dispatch(now)
 	}
 	p.bucket.Mu.Unlock()
-	first.leave(&p, now)
-}
-
-// leave removes a request without a permit from those in flight.
-func (b *bucket) leave(p *Permit, now time.Time) {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	if b.early > 0 {
-		b.early--
-		b.finish(&p.flight, true)
+	first.Mu.Lock()
+	defer first.Mu.Unlock()
+	if first.early > 0 { // the request is no longer one of those in flight without a permit
+		first.early--
+		first.finish(&p.flight, true)
 	}
-	b.Dispatch(now)
+	first.Dispatch(now)
 }
 
 // learn learns from a response, and returns the bucket that the response names. The account is locked.
