@@ -306,16 +306,10 @@ func TestQuotaExceeded(t *testing.T) {
 	})
 }
 
-// waitOf returns the wait in a body such as "wait 38s", or 0.
-func waitOf(body []byte) time.Duration {
-	value, _ := strings.CutPrefix(string(body), "wait ")
-	wait, _ := time.ParseDuration(value)
-	return wait
-}
-
-// takeWait is a ClassifyBody that sets the wait of the body.
+// takeWait is a ClassifyBody that sets the wait of a body such as "wait 38s".
 func takeWait(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-	if wait := waitOf(body); wait != 0 {
+	value, _ := strings.CutPrefix(string(body), "wait ")
+	if wait, _ := time.ParseDuration(value); wait != 0 {
 		a.RetryAfter = wait
 	}
 	return resilienthttp.VerdictDefault

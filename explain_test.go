@@ -196,21 +196,16 @@ at    event      took  result
 			require.Regexp(t, `^00:00:[0-9.]{6}(?:, deadline .*)?$`, began)
 			require.Equal(t, strings.TrimPrefix(test.want, "\n"), aMinute.ReplaceAllString(title+"\n"+rows, "about 1m"))
 			_, record, failed := strings.Cut(log.String(), "event=call_failed")
-			require.Equal(t, failed, strings.HasSuffix(record, "transcript="+quoteText(reported)+"\n"), log.String())
+			var quoted strings.Builder
+			slog.New(slog.NewTextHandler(&quoted, nil)).Info("", slog.String("transcript", reported))
+			_, want, _ := strings.Cut(quoted.String(), "transcript=")
+			require.Equal(t, failed, strings.HasSuffix(record, "transcript="+want), log.String())
 		})
 	}
 }
 
 // aMinute is the rest of a cooldown of a minute. Its jitter is random.
 var aMinute = regexp.MustCompile(`(?:59[0-9.]*s|1m[0-9.]+s)$`)
-
-// quoteText is a text as slog's TextHandler writes it.
-func quoteText(text string) string {
-	var b strings.Builder
-	slog.New(slog.NewTextHandler(&b, nil)).Info("", slog.String("transcript", text))
-	_, quoted, _ := strings.Cut(strings.TrimSpace(b.String()), "transcript=")
-	return quoted
-}
 
 // What does not come from a Transport is explained in one line, and a call that did not begin.
 func TestExplain_withoutCall(t *testing.T) {

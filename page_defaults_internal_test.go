@@ -101,10 +101,18 @@ func defaultsRows(t *testing.T) []doctable.Row {
 	rows := transportRows(t, c)
 	rows = append(rows, policyRows(t, c.policy.Load())...)
 	rows = append(rows, headerRows(t, &c.idempotency, &c.deadlineHeader)...)
-	rows = append(rows, budgetRows(c.budget)...)
+	rows = append(rows, []doctable.Row{
+		{Field: "Budget.Ratio", Default: c.budget.rules.Ratio, Unit: "tokens per call", Range: "may exceed 1; negative: no limit on retries"},
+		{Field: "Budget.Burst", Default: c.budget.rules.Tokens, Unit: "tokens", Range: "negative: none"},
+		{Field: "Budget.Static", Default: c.budget.rules.Static, Unit: "bool", Range: ""},
+	}...)
 	rows = append(rows, rateLimitRows(t, c.rateLimit)...)
 	rows = append(rows, breakerRows(t, c.breaker)...)
-	return append(rows, hedgeRows(t, hedge)...)
+	return append(rows, []doctable.Row{
+		{Field: "Hedge.Delay", Default: zero(t, hedge.Delay, "the `Quantile`"), Unit: "duration", Range: "negative: off"},
+		{Field: "Hedge.Quantile", Default: hedge.level, Unit: "ratio", Range: "0 to 1; negative: off, unless `Delay` is set"},
+		{Field: "Hedge.MaxRatio", Default: hedge.rules.Ratio, Unit: "hedges per call", Range: "negative: no limit"},
+	}...)
 }
 
 func transportRows(t *testing.T, c *config) []doctable.Row {
@@ -182,14 +190,6 @@ func headerRows(t *testing.T, i *Idempotency, d *DeadlineHeader) []doctable.Row 
 	}
 }
 
-func budgetRows(b *Budget) []doctable.Row {
-	return []doctable.Row{
-		{Field: "Budget.Ratio", Default: b.rules.Ratio, Unit: "tokens per call", Range: "may exceed 1; negative: no limit on retries"},
-		{Field: "Budget.Burst", Default: b.rules.Tokens, Unit: "tokens", Range: "negative: none"},
-		{Field: "Budget.Static", Default: b.rules.Static, Unit: "bool", Range: ""},
-	}
-}
-
 func rateLimitRows(t *testing.T, l *RateLimit) []doctable.Row {
 	t.Helper()
 	c := l.config()
@@ -223,14 +223,5 @@ func breakerRows(t *testing.T, b *Breaker) []doctable.Row {
 		{Field: "Breaker.MaxWait", Default: zero(t, b.MaxWait, "the deadline, at most 30 s; 10 s without one"), Unit: "duration", Range: "negative: calls never wait"},
 		{Field: "Breaker.Static", Default: b.Static, Unit: "bool", Range: ""},
 		{Field: "Breaker.OnChange", Default: zero(t, b.OnChange, "none"), Unit: "function", Range: "safe for concurrent use"},
-	}
-}
-
-func hedgeRows(t *testing.T, h *Hedge) []doctable.Row {
-	t.Helper()
-	return []doctable.Row{
-		{Field: "Hedge.Delay", Default: zero(t, h.Delay, "the `Quantile`"), Unit: "duration", Range: "negative: off"},
-		{Field: "Hedge.Quantile", Default: h.level, Unit: "ratio", Range: "0 to 1; negative: off, unless `Delay` is set"},
-		{Field: "Hedge.MaxRatio", Default: h.rules.Ratio, Unit: "hedges per call", Range: "negative: no limit"},
 	}
 }

@@ -195,15 +195,6 @@ func TestThrottled(t *testing.T) {
 	})
 }
 
-// skewed starts a server with a clock long after 2001, so that epoch seconds can be distinguished
-// from seconds.
-func skewed(t *testing.T, h http.Handler) *faulttest.Server {
-	srv := &faulttest.Server{Script: h, InMemory: true}
-	srv.Skew = 30*365*24*time.Hour + 700*time.Millisecond
-	srv.Start(t)
-	return srv
-}
-
 // In every dialect a client that follows the header uses the whole quota without a rejection.
 func TestQuota_advertisesTheTruth(t *testing.T) {
 	for d := faulttest.IETF; d <= faulttest.NoHeaders; d++ {
@@ -211,7 +202,10 @@ func TestQuota_advertisesTheTruth(t *testing.T) {
 			time.Sleep(300 * time.Millisecond) // not a whole second
 			const limit, window = 10, 5 * time.Second
 			quota := &faulttest.Quota{Limit: limit, Window: window, Dialect: d, RetryAfterFormat: faulttest.Fraction}
-			srv := skewed(t, quota)
+			// The clock is long after 2001, so that epoch seconds can be distinguished from seconds.
+			srv := &faulttest.Server{Script: quota, InMemory: true}
+			srv.Skew = 30*365*24*time.Hour + 700*time.Millisecond
+			srv.Start(t)
 			begin := time.Now()
 			for range 4 {
 				for i := range limit {

@@ -41,13 +41,6 @@ func pragma(t *testing.T, db *sql.DB, name string) (value int) {
 	return value
 }
 
-func requireCode(t *testing.T, code int, err error) {
-	t.Helper()
-	var e *sqlite.Error
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, code, e.Code()&0xff, "%v", err)
-}
-
 func enqueue(scope, key string) driver.Event {
 	return driver.Event{Kind: driver.EventEnqueue, Intent: driver.Intent{
 		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte(strings.Repeat("payload of "+key, 500)),
@@ -381,7 +374,9 @@ func TestDiskFull(t *testing.T) {
 		if err == nil {
 			break
 		}
-		requireCode(t, sqlite3.SQLITE_FULL, err)
+		var e *sqlite.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, sqlite3.SQLITE_FULL, e.Code()&0xff, "%v", err)
 		failed[last] = true
 		t.Logf("%d pages: full after %q", more, last)
 		bury(t, s)

@@ -39,14 +39,6 @@ func write(t *testing.T, c net.Conn, text string) {
 	require.Equal(t, len(text), n)
 }
 
-// fill writes to c until it blocks.
-func fill(t *testing.T, c *Conn) {
-	t.Helper()
-	n, err := c.Write(make([]byte, bufferSize))
-	require.NoError(t, err)
-	require.Equal(t, bufferSize, n)
-}
-
 func requireTimeout(t *testing.T, err error) {
 	t.Helper()
 	var ne net.Error
@@ -74,7 +66,9 @@ func TestConn_deadlines(t *testing.T) {
 			// start returns an end on which reads and writes block.
 			start := func(t *testing.T) *Conn {
 				a, _ := pair(t)
-				fill(t, a)
+				n, err := a.Write(make([]byte, bufferSize))
+				require.NoError(t, err)
+				require.Equal(t, bufferSize, n)
 				return a
 			}
 			blocked := func(c *Conn) <-chan error {

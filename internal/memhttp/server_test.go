@@ -50,13 +50,6 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-func mustGet(t *testing.T, url string) *http.Request {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	require.NoError(t, err)
-	return req
-}
-
 // Close ends the bubble, regardless of what handlers do.
 func TestClose_waitsForBusyHandlers(t *testing.T) {
 	for _, row := range []struct {
@@ -269,7 +262,9 @@ func TestListen(t *testing.T) {
 			assert.NoError(t, c.Close())
 		}()
 		tr := n.Transport()
-		require.ErrorContains(t, errOf(tr.RoundTrip(mustGet(t, "http://raw.test"))), "malformed HTTP")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://raw.test", nil)
+		require.NoError(t, err)
+		require.ErrorContains(t, errOf(tr.RoundTrip(req)), "malformed HTTP")
 
 		c, err := n.DialContext(t.Context(), "tcp", "raw.test:80")
 		require.NoError(t, err)

@@ -20,14 +20,6 @@ type tokens struct {
 	reset time.Time
 }
 
-func newTokens(t *testing.T) *tokens {
-	t.Helper()
-	s := New(Config{MaxWait: time.Hour, MaxBlock: time.Hour, Follow: true}).Set("api")
-	q := &tokens{t, s, time.Now().Add(time.Minute)}
-	s.Observe(Request{}, q.response(http.StatusOK, 1000), time.Now(), time.Now(), 0)
-	return q
-}
-
 // response is a response that shows what remains of 1,000 tokens a minute; a negative number shows nothing.
 func (q *tokens) response(status, remaining int) *Response {
 	r := &Response{Status: status}
@@ -163,7 +155,8 @@ func TestQuota_cost(t *testing.T) {
 		}, 500},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			q := newTokens(t)
+			q := &tokens{t, New(Config{MaxWait: time.Hour, MaxBlock: time.Hour, Follow: true}).Set("api"), time.Now().Add(time.Minute)}
+			q.set.Observe(Request{}, q.response(http.StatusOK, 1000), time.Now(), time.Now(), 0)
 			time.Sleep(time.Millisecond) // requests after the one that has shown the quota
 			row.run(q)
 			q.requireLeft(row.left)
