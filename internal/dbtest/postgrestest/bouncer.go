@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 )
@@ -20,8 +19,7 @@ var ErrNoBouncer = errors.New("PgBouncer is not installed: on Debian, apt-get in
 // use different connections to the server, where prepared statements of the other connection do not exist. (PgBouncer
 // 1.21 and later can prepare them again.) Its methods are not safe for concurrent use.
 type Bouncer struct {
-	program string
-	cmd     *exec.Cmd // nil: it was never started
+	procguard.Daemon
 	home
 }
 
@@ -57,10 +55,12 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bouncer{program: program, home: home{as: server.as}}
+	b := &Bouncer{home: home{as: server.as}}
 	err = b.begin(func() error {
+		settings := filepath.Join(b.dir, "pgbouncer.ini")
+		b.Daemon = procguard.Daemon{Dir: b.dir, Command: []string{program, "--quiet", settings}, Prepare: b.as.prepareCommand, Ask: b.ask}
 		//nolint:gosec // The account reads it.
-		if err := os.WriteFile(b.settings(), fmt.Appendf(nil, bouncerSettings, server.dir, b.dir), 0o644); err != nil {
+		if err := os.WriteFile(settings, fmt.Appendf(nil, bouncerSettings, server.dir, b.dir), 0o644); err != nil {
 			return err
 		}
 		return b.Restart(ctx)
@@ -80,42 +80,12 @@ func bouncerProgram() (string, error) {
 
 // Runs reports whether PgBouncer accepts connections. Version 1.18 may exit with "bad
 // client state" when a cancel request arrives for a connection that is being closed.
-func (b *Bouncer) Runs() bool {
+func (b *Bouncer) Runs() bool { return b.ask() == nil }
+
+func (b *Bouncer) ask() error {
 	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // A Unix socket answers or fails at once.
 	if err != nil {
-		return false
-	}
-	_ = conn.Close()
-	return true
-}
-
-// Crash kills PgBouncer with SIGKILL and returns when it has exited. It may have exited before. Restart starts it again.
-func (b *Bouncer) Crash() error {
-	if b.cmd != nil {
-		_ = b.cmd.Process.Kill() // it may have exited already
-		_ = b.cmd.Wait()         // its error is that it was killed
-	}
-	return os.RemoveAll(filepath.Join(b.dir, "pid")) // See Server.Crash.
-}
-
-// Restart starts PgBouncer again, after a Crash. It returns when PgBouncer accepts
-// connections. It waits at most one minute.
-func (b *Bouncer) Restart(ctx context.Context) error {
-	if err := b.Crash(); err != nil {
 		return err
 	}
-	b.cmd = exec.Command(b.program, "--quiet", b.settings()) //nolint:gosec,noctx // PgBouncer outlives the context.
-	b.cmd.Dir = b.dir
-	b.as.prepareCommand(b.cmd)
-	if err := b.cmd.Start(); err != nil {
-		return err
-	}
-	return procguard.Await(ctx, time.Millisecond, b.log(), func(context.Context) error {
-		if !b.Runs() {
-			return errors.New("PgBouncer accepts no connections")
-		}
-		return nil
-	})
+	return conn.Close()
 }
-
-func (b *Bouncer) settings() string { return filepath.Join(b.dir, "pgbouncer.ini") }

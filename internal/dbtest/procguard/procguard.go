@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -65,6 +66,47 @@ func StartTB[S interface{ Stop() error }](tb testing.TB, start func() (S, error)
 	})
 	return server
 }
+
+// Daemon is a server that stays in the foreground, and writes the files log and pid in its directory. Its methods are not safe for
+// concurrent use.
+type Daemon struct {
+	Dir     string
+	Command []string
+	Prepare func(*exec.Cmd)
+	Ask     func() error // asks the server whether it accepts connections
+
+	cmd *exec.Cmd // nil: it was never started
+}
+
+// Restart starts the server, also after a Crash. It returns when the server accepts connections. It waits at most one minute.
+func (d *Daemon) Restart(ctx context.Context) error {
+	if err := d.Crash(); err != nil {
+		return err
+	}
+	cmd := exec.Command(d.Command[0], d.Command[1:]...) //nolint:gosec,noctx // The server outlives the context.
+	cmd.Dir = d.Dir
+	d.Prepare(cmd)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	d.cmd = cmd
+	return Await(ctx, time.Millisecond, filepath.Join(d.Dir, "log"), func(context.Context) error { return d.Ask() })
+}
+
+// Crash kills the server with SIGKILL and returns when it has exited. It may have exited before. Restart starts it again.
+func (d *Daemon) Crash() error {
+	if d.cmd != nil {
+		_ = d.cmd.Process.Kill() // it may have exited already
+		_ = d.cmd.Wait()         // its error is that it was killed
+	}
+	return os.RemoveAll(filepath.Join(d.Dir, "pid"))
+}
+
+// Pause suspends the server's process until Resume: connections stay open and get no answer.
+func (d *Daemon) Pause() error { return Freeze(d.cmd.Process) }
+
+// Resume ends Pause.
+func (d *Daemon) Resume() error { return Thaw(d.cmd.Process) }
 
 // Await calls start, which starts a server or asks it, until it returns nil. It waits at most one minute, which includes a
 // recovery. The child processes of a killed server may run for another moment, and until they exit a new server does not start.

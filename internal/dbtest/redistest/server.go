@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 )
@@ -24,9 +23,8 @@ var ErrNotInstalled = errors.New("no Redis server is installed: on Debian, apt-g
 // Server is a running Redis server. It listens only on a Unix socket in a private directory. It appends each write to a
 // file before it answers, so a killed server loses no write. Its methods are not safe for concurrent use.
 type Server struct {
-	program, dir string
-	cmd          *exec.Cmd
-	cleanup      *procguard.Cleanup
+	procguard.Daemon
+	cleanup *procguard.Cleanup
 }
 
 // settings turns appendfsync off: with everysec a write to the file may wait two seconds
@@ -54,13 +52,14 @@ func Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, ErrNotInstalled
 	}
-	s := &Server{program: program}
-	if s.dir, err = os.MkdirTemp("/tmp", "redis"); err != nil { // the path of a socket must be short
+	s := &Server{}
+	if s.Dir, err = os.MkdirTemp("/tmp", "redis"); err != nil { // the path of a socket must be short
 		return nil, err
 	}
-	err = os.WriteFile(s.path("redis.conf"), fmt.Appendf(nil, settings, s.dir), 0o600)
+	s.Command, s.Prepare, s.Ask = []string{program, s.path("redis.conf")}, procguard.NewSession, s.ping
+	err = os.WriteFile(s.path("redis.conf"), fmt.Appendf(nil, settings, s.Dir), 0o600)
 	if err == nil {
-		s.cleanup, err = procguard.Start(procguard.NewSession, cleanupScript, s.dir)
+		s.cleanup, err = procguard.Start(procguard.NewSession, cleanupScript, s.Dir)
 	}
 	if err == nil {
 		err = s.Restart(ctx)
@@ -75,18 +74,6 @@ func Start(ctx context.Context) (*Server, error) {
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
 	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context()) }, ErrNotInstalled)
-}
-
-// Restart starts the server again, after a Crash. It returns when the server has read
-// its file and accepts commands. It waits at most one minute.
-func (s *Server) Restart(ctx context.Context) error {
-	s.cmd = exec.Command(s.program, s.path("redis.conf")) //nolint:gosec,noctx // The server outlives the context.
-	s.cmd.Dir = s.dir
-	procguard.NewSession(s.cmd)
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	return procguard.Await(ctx, time.Millisecond, s.path("log"), func(context.Context) error { return s.ping() })
 }
 
 func (s *Server) ping() error {
@@ -105,27 +92,10 @@ func (s *Server) ping() error {
 	return err
 }
 
-// Crash kills the server with SIGKILL and returns when it has exited. Restart starts it again.
-func (s *Server) Crash() error {
-	if s.cmd == nil {
-		return nil
-	}
-	err := s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // its error is that the process was killed
-	s.cmd = nil
-	return errors.Join(err, os.RemoveAll(s.path("pid")))
-}
-
-// Pause suspends the server's process until Resume: connections stay open and get no answer.
-func (s *Server) Pause() error { return procguard.Freeze(s.cmd.Process) }
-
-// Resume ends Pause.
-func (s *Server) Resume() error { return procguard.Thaw(s.cmd.Process) }
-
 // Stop stops the server, if it runs, and removes its directory. It may be called more than once.
-func (s *Server) Stop() error { return errors.Join(s.Crash(), s.cleanup.Run(), os.RemoveAll(s.dir)) }
+func (s *Server) Stop() error { return errors.Join(s.Crash(), s.cleanup.Run(), os.RemoveAll(s.Dir)) }
 
 // Socket is the path of the server's Unix socket.
 func (s *Server) Socket() string { return s.path("redis.sock") }
 
-func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *Server) path(name string) string { return filepath.Join(s.Dir, name) }
