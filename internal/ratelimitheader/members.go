@@ -134,9 +134,8 @@ func (p *parser) numericReset(n retryafter.Number) moment {
 // number parses a number, or the first one of a list, without its parameters: "100, 100;w=60", two
 // lines that a proxy has joined, and Docker Hub's "76;w=21600".
 func number(s string) (n retryafter.Number, ok bool) {
-	end := 0
-	for end < len(s) && s[end] != ',' && s[end] != ';' {
-		end++
+	if end := strings.IndexAny(s, ",;"); end >= 0 {
+		s = s[:end]
 	}
-	return retryafter.ParseNumber(s[:end])
+	return retryafter.ParseNumber(s)
 }
