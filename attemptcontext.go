@@ -18,9 +18,7 @@ func (a *attempt) lifetime() *lifetime {
 		return life
 	}
 	ctx, cancel := context.WithCancelCause(a.call.ctx)
-	if !a.life.CompareAndSwap(nil, &lifetime{ctx, cancel}) {
-		cancel(nil) // another goroutine was first
-	} else if a.released() {
+	if !a.life.CompareAndSwap(nil, &lifetime{ctx, cancel}) || a.released() { // another goroutine was first
 		cancel(nil)
 	}
 	return a.life.Load()
