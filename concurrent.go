@@ -284,34 +284,24 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 	return &attempt{call: a.call, end: endSuperseded, report: report}
 }
 
-// cancelCopies cancels the copies of an attempt after its Base panicked.
+// cancelCopies cancels the attempts after a panic of Base, and discards the responses that they hold. An attempt that is in flight
+// releases its own when it ends.
 func (a *attempt) cancelCopies() {
 	a.call.mu.Lock()
 	r := a.hedged
-	a.call.mu.Unlock()
 	if r == nil || r.decided {
+		a.call.mu.Unlock()
 		return
 	}
-	for _, done := range r.cancelAll() {
-		done.discard()
-	}
-}
-
-// cancelAll cancels all attempts, and returns those that may hold a response. The others release
-// their responses when they end.
-func (r *hedgedCall) cancelAll() (done []*attempt) {
-	r.call.mu.Lock()
-	defer r.call.mu.Unlock()
 	r.over = true
 	r.cancelOthers()
 	for r.preparing > 0 {
 		r.changed.Wait()
 	}
-	for _, a := range append(slices.Clip(r.copies), r.original) {
-		held := a == r.winner || a == r.kept || !a.report.Hedge
-		if held && a.inTime {
-			done = append(done, a)
-		}
+	all := append(slices.Clip(r.copies), r.original)
+	done := slices.DeleteFunc(all, func(a *attempt) bool { return !a.inTime || a != r.winner && a != r.kept && a.report.Hedge })
+	a.call.mu.Unlock()
+	for _, each := range done {
+		each.discard()
 	}
-	return done
 }
