@@ -25,7 +25,9 @@ func (b *bucket) Dispatch(now time.Time) {
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	now = b.tick(now)
 	o := b.opening(now, b.First().Cost, true)
-	b.quicken()
+	if b.Len() > b.after.calls { // more have come: this never slows them down, because they have an estimate
+		b.after.usual = min(b.after.usual, b.pace())
+	}
 	interval := b.after.interval(now, b.Len())
 	switch {
 	case o.at.After(now):

@@ -98,14 +98,6 @@ func (b *bucket) pace() time.Duration {
 	return min(whole, 2*half) / time.Duration(b.Len())
 }
 
-// quicken releases calls faster if more have come than waited when the release began. It never slows them down, because they
-// have an estimate.
-func (b *bucket) quicken() {
-	if b.Len() > b.after.calls {
-		b.after.usual = min(b.after.usual, b.pace())
-	}
-}
-
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses
 // do not show what remains, they are sent at 2.5 times the rate of the quota, because more than twice of it contradicts
 // a quota that does not exist.
