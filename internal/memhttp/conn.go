@@ -174,19 +174,13 @@ func (c *Conn) setDeadline(deadline *time.Time, t time.Time) error {
 			// that time, and the waiters would then wait forever.
 			*deadline = time.Now().Add(wait)
 			if wait > 0 { // otherwise set wakes them
-				time.AfterFunc(wait, c.wakeAll)
+				time.AfterFunc(wait, func() { _ = c.set("set", func() {}) }) // after Close nothing waits
 			}
 		}
 	})
 }
 
 func passed(deadline time.Time) bool { return !deadline.IsZero() && time.Until(deadline) <= 0 }
-
-func (c *Conn) wakeAll() {
-	c.wake.L.Lock()
-	defer c.wake.L.Unlock()
-	c.wake.Broadcast()
-}
 
 // set calls f with the mutex held, and wakes blocked calls. It fails if c is closed.
 func (c *Conn) set(op string, f func()) error {
