@@ -114,8 +114,11 @@ func (m *Map[K, V]) add(key K) *V {
 	if v := m.Peek(key); v != nil {
 		return v // another goroutine has added it
 	}
-	if m.shards == nil {
-		m.makeShards()
+	if size := m.limit(); m.shards == nil {
+		m.shards = make([]shard[K, V], max(size/shardSize, 1))
+		for i := range m.shards {
+			m.shards[i].size = (size + len(m.shards) - 1 - i) / len(m.shards) // the sum is Max
+		}
 	}
 	key = clone(key)
 	own := m.next
@@ -126,15 +129,6 @@ func (m *Map[K, V]) add(key K) *V {
 		}
 	}
 	return m.shards[own].add(m, key, true)
-}
-
-func (m *Map[K, V]) makeShards() {
-	size := m.limit()
-	shards := max(size/shardSize, 1)
-	m.shards = make([]shard[K, V], shards)
-	for i := range m.shards {
-		m.shards[i].size = (size + shards - 1 - i) / shards // the sum is Max
-	}
 }
 
 func (m *Map[K, V]) limit() int { return cmp.Or(max(m.Max, 0), DefaultMax) }
