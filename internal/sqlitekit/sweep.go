@@ -41,10 +41,20 @@ type Batch func(ctx context.Context, tx *sql.Tx, limit int) (int, error)
 func (d *DB) Sweep(ctx context.Context, limit int, batch Batch) (swept int, err error) {
 	grants := d.grants.Load()
 	for swept < limit {
-		n, took, err := d.sweepOnce(ctx, min(SweepBatch, limit-swept), batch)
-		swept += n
-		if err != nil || n == 0 || swept >= limit {
+		n, took := 0, time.Duration(0) // under the lock
+		err := d.Exclusive(ctx, &Waiter{}, SweepTimeout, func(ctx context.Context) error {
+			began := time.Now()
+			defer func() { took = time.Since(began) }()
+			return transact(ctx, d.Sweeper, func(ctx context.Context, tx *sql.Tx) (err error) {
+				n, err = batch(ctx, tx, min(SweepBatch, limit-swept))
+				return err
+			})
+		})
+		if err != nil {
 			return swept, UnlessLocked(err)
+		}
+		if swept += n; n == 0 || swept >= limit {
+			return swept, nil
 		}
 		if d.logged.Add(int64(n)) >= checkpointEvery {
 			d.logged.Store(0)
@@ -59,22 +69,6 @@ func (d *DB) Sweep(ctx context.Context, limit int, batch Batch) (swept int, err 
 		}
 	}
 	return swept, ctx.Err()
-}
-
-// sweepOnce deletes one batch. took is the time under the lock.
-func (d *DB) sweepOnce(ctx context.Context, limit int, batch Batch) (n int, took time.Duration, err error) {
-	err = d.Exclusive(ctx, &Waiter{}, SweepTimeout, func(ctx context.Context) error {
-		began := time.Now()
-		defer func() { took = time.Since(began) }()
-		return transact(ctx, d.Sweeper, func(ctx context.Context, tx *sql.Tx) error {
-			n, err = batch(ctx, tx, limit)
-			return err
-		})
-	})
-	if err != nil {
-		n = 0
-	}
-	return n, took, err
 }
 
 // UnlessLocked returns nil for an ErrLocked, and any other err. It is for callers that can try again later.
