@@ -82,9 +82,9 @@ func (b *Budget) configure() {
 	b.scopes.Held = (*budgetScope).Held
 }
 
-func (b *Budget) status(s *budgetScope, now time.Time) BudgetStatus {
+func (b *Budget) status(s *budgetScope, now time.Time) retrybudget.Status {
 	if s == nil {
-		return BudgetStatus{Remaining: -1}
+		return retrybudget.Status{Remaining: -1}
 	}
 	return s.Status(&b.rules, now)
 }

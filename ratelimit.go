@@ -158,7 +158,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 
 // exhausted returns the server's quota that keeps the attempt back, or nil.
 func (a *attempt) exhausted(now time.Time) *QuotaStatus {
-	return a.visit.Record.quotas.Load().Exhausted(a.call.quotaRequest(&a.visit), now)
+	return (*QuotaStatus)(a.visit.Record.quotas.Load().Exhausted(a.call.quotaRequest(&a.visit), now))
 }
 
 // quotaSaid describes what keeps calls back.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
+	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
@@ -116,7 +117,7 @@ func (c *config) state(now time.Time) []ScopeState {
 			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings, Opening: status.Opening(b.Opening), Since: b.Since,
 			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting,
 		}
-		s.Budget = c.budget.status(bucket, now)
+		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {
 			r.describe(s, c.origin, at)
 		}
@@ -159,10 +160,10 @@ func compareKeys(a, b scope.Key) int {
 }
 
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {
-	l.engine().Each(now, func(name string, q QuotaStatus) {
+	l.engine().Each(now, func(name string, q quota.Quota) {
 		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: name}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
 		if ok {
-			scopes[i].Quotas = append(scopes[i].Quotas, q)
+			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus(q))
 		}
 	})
 	for i := range scopes {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
-	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 // tokens is a Set of which responses have shown a quota of tokens.
@@ -57,7 +56,7 @@ func (q *tokens) requireSent(cost int64) *Permit {
 
 func (q *tokens) requireLeft(want int64) {
 	q.t.Helper()
-	q.set.limiter.Each(time.Now(), func(_ string, s status.Quota) { require.Equal(q.t, want, s.Remaining) })
+	q.set.limiter.Each(time.Now(), func(_ string, s Quota) { require.Equal(q.t, want, s.Remaining) })
 }
 
 // §4.17: a request takes its estimate from the quota until a response shows what remains.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
-	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 // fixedLimit is a limit of the client's own of one scope: tokens, and the queue of calls that wait for one. The
@@ -130,11 +129,11 @@ func (t *Slot) release(now time.Time) {
 	}
 }
 
-func (s *fixedLimit) status(now time.Time) status.Quota {
+func (s *fixedLimit) status(now time.Time) Quota {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fill(now)
-	q := status.Quota{Bucket: "in_flight", Limit: int64(s.burst), Remaining: int64(min(max(s.tokens, 0), s.burst))}
+	q := Quota{Bucket: "in_flight", Limit: int64(s.burst), Remaining: int64(min(max(s.tokens, 0), s.burst))}
 	if s.rate == 0 {
 		return q
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
-	scopestatus "github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 // No header of a server causes a panic, a hang or a leak, or a wait beyond MaxBlock.
@@ -214,7 +213,7 @@ func TestLimiter_thousandGoroutines(t *testing.T) {
 			_ = s.Exhausted(r, time.Now())
 			_ = s.BlockedUntil(r, time.Now())
 			if rand.N(50) == 0 {
-				l.Each(time.Now(), func(string, scopestatus.Quota) {})
+				l.Each(time.Now(), func(string, Quota) {})
 			}
 		}
 		var all sync.WaitGroup

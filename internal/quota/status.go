@@ -1,14 +1,19 @@
 package quota
 
-import (
-	"time"
+import "time"
 
-	"github.com/resilienthttp/resilienthttp/statepage/status"
-)
+// Quota has the fields of QuotaStatus of the root, in the same order.
+type Quota struct {
+	Bucket, Key      string // Bucket has the server's names, or is fixed or in_flight
+	Limit, Remaining int64  // Limit 0: unknown; requests in flight are subtracted
+	Reset            time.Time
+	BlockedUntil     time.Time
+	UsedByOthers     int64
+}
 
 // Each calls f for each known quota of any scope, in no order: one dimension of a server's bucket, the fixed limit, the limit of
 // requests in flight, or a block without a quota. It holds the lock of one bucket at a time, and no lock while it calls f.
-func (l *Limiter) Each(now time.Time, f func(scope string, q status.Quota)) {
+func (l *Limiter) Each(now time.Time, f func(scope string, q Quota)) {
 	now = l.steady(now)
 	each := func(b *bucket) bool {
 		for _, q := range b.status(now) {
@@ -26,14 +31,14 @@ func (l *Limiter) Each(now time.Time, f func(scope string, q status.Quota)) {
 		}
 		if s.shared != nil {
 			if remaining, ok := s.shared.Remaining(); ok {
-				f(name, status.Quota{Bucket: "fixed", Limit: int64(l.Burst), Remaining: remaining})
+				f(name, Quota{Bucket: "fixed", Limit: int64(l.Burst), Remaining: remaining})
 			}
 		}
 	}
 }
 
 // Exhausted returns the status of the server's quota for which a request must wait longest, or nil.
-func (s *Set) Exhausted(r Request, now time.Time) (longest *status.Quota) {
+func (s *Set) Exhausted(r Request, now time.Time) (longest *Quota) {
 	if !s.Active() || !s.limiter.Follow {
 		return nil
 	}
@@ -51,13 +56,13 @@ func (s *Set) Exhausted(r Request, now time.Time) (longest *status.Quota) {
 }
 
 // status returns the status of each dimension, or of the block. It changes nothing.
-func (b *bucket) status(now time.Time) (all []status.Quota) {
+func (b *bucket) status(now time.Time) (all []Quota) {
 	if !b.account.known.Load() {
 		return nil
 	}
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	q := status.Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now, true)}
+	q := Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now, true)}
 	for _, d := range b.dims { // copies
 		if d.roll(now, b.inflight, false); d.standing != followed {
 			continue

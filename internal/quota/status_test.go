@@ -10,12 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
-	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
-func each(t *testing.T, l *Limiter) (all []status.Quota) {
+func each(t *testing.T, l *Limiter) (all []Quota) {
 	t.Helper()
-	l.Each(time.Now(), func(scope string, q status.Quota) {
+	l.Each(time.Now(), func(scope string, q Quota) {
 		require.Equal(t, "api.example.com", scope)
 		all = append(all, q)
 	})
@@ -32,11 +31,11 @@ func TestEach(t *testing.T) {
 		e.header = http.Header{"X-Ratelimit-Limit": {"10"}, "X-Ratelimit-Remaining": {"7"}, "X-Ratelimit-Reset": {"30"}}
 		begun := time.Now()
 		e.done()
-		want := status.Quota{Limit: 10, Remaining: 7, Reset: begun.Add(30 * time.Second)}
-		require.Equal(t, []status.Quota{want}, each(t, l))
+		want := Quota{Limit: 10, Remaining: 7, Reset: begun.Add(30 * time.Second)}
+		require.Equal(t, []Quota{want}, each(t, l))
 		require.Nil(t, e.enter())
 		want.Remaining = 6
-		require.Equal(t, []status.Quota{want}, each(t, l), "one is in flight")
+		require.Equal(t, []Quota{want}, each(t, l), "one is in flight")
 		time.Sleep(31 * time.Second)
 		require.Zero(t, each(t, l)[0].Reset)
 		require.Equal(t, int64(10), each(t, l)[0].Remaining, "the request in flight is of the window before")
@@ -92,9 +91,9 @@ func TestEach(t *testing.T) {
 		for range 3 {
 			require.Nil(t, e.enter())
 		}
-		require.Equal(t, []status.Quota{{Bucket: "fixed", Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(t, l))
+		require.Equal(t, []Quota{{Bucket: "fixed", Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(t, l))
 		time.Sleep(time.Minute)
-		require.Equal(t, []status.Quota{{Bucket: "fixed", Limit: 4, Remaining: 4}}, each(t, l))
+		require.Equal(t, []Quota{{Bucket: "fixed", Limit: 4, Remaining: 4}}, each(t, l))
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/window"
-	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 const (
@@ -139,12 +138,15 @@ func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
 	return capacity
 }
 
+// Status is the content of a bucket, in tokens.
+type Status struct{ Used, Remaining float64 }
+
 // Status returns the tokens in the bucket, and those missing until it is full.
-func (b *Bucket) Status(rules *Rules, now time.Time) status.Budget {
+func (b *Bucket) Status(rules *Rules, now time.Time) Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	capacity := b.fill(rules, now)
-	return status.Budget{Used: capacity - b.tokens, Remaining: b.tokens}
+	return Status{Used: capacity - b.tokens, Remaining: b.tokens}
 }
 
 // Spent reports whether retries have taken the tokens, so that the next one may have none.

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -206,12 +204,12 @@ func TestPermit_endsOnce(t *testing.T) {
 
 func TestBucket_status(t *testing.T) {
 	b := with(Rules{Ratio: 0.5, Tokens: 5})
-	require.Equal(t, status.Budget{Used: 0, Remaining: 5}, b.Status(&b.rules, epoch))
+	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(&b.rules, epoch))
 	b.calls(4, epoch)
 	b.take(epoch, Request{})
-	require.Equal(t, status.Budget{Used: 1, Remaining: 6}, b.Status(&b.rules, epoch))
+	require.Equal(t, Status{Used: 1, Remaining: 6}, b.Status(&b.rules, epoch))
 	later := epoch.Add(1250 * time.Millisecond)
-	require.Equal(t, status.Budget{Used: 0, Remaining: 5}, b.Status(&b.rules, later))
+	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(&b.rules, later))
 }
 
 // §4.16: exact under a thousand goroutines. Whatever the order, no token is lost and none
