@@ -40,7 +40,7 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	return change
 }
 
-// isForsaken reports whether no token is left for a retry, although no other route of the server works.
+// isForsaken reports whether the tokens for retries are spent, and no route of the server is known to work.
 func (a *attempt) isForsaken(now time.Time) bool {
 	return a.visit.Record.works.Load() == 0 && a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
 }

@@ -215,6 +215,7 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 	return r
 }
 
+// routeHash returns a hash of the method and the path, with IDs replaced.
 func (c *call) routeHash() uint64 {
 	return c.rateLimit.engine().Route(c.request.Method, c.request.URL.Path)
 }

@@ -264,7 +264,7 @@ func TestClosed_hangsFromTheBeginning(t *testing.T) {
 	require.Equal(t, "open", b.path())
 }
 
-// Law L2: when the tokens for retries are spent, and no other route works, one quick failure opens the circuit if nothing has succeeded in
+// Law L2: when the tokens for retries are spent, and no route works, one quick failure opens the circuit if nothing has succeeded in
 // the Window.
 func TestClosed_withoutTokens(t *testing.T) {
 	const s = time.Second

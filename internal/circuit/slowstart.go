@@ -42,7 +42,7 @@ const (
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
-// latency. It is nil if the slowest failure was quick, or no slower than the response: then the
+// latency. It is nil if the slowest failure was quick and few were timeouts, or if it was no slower than the response: then the
 // server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < response || slowestFailure < minSlow(baseline) && !before.slow {

@@ -277,12 +277,11 @@ func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
 			continue
 		}
 		rank := 3 * next.Sent
-		switch {
-		case rank >= least || next.Works:
-		case slices.Contains(q.probed, next.Route):
-			rank += 2
-		default:
+		if !next.Works {
 			rank++
+			if rank < least && slices.Contains(q.probed, next.Route) {
+				rank++
+			}
 		}
 		if rank < least {
 			e, least = next, rank
