@@ -2,8 +2,8 @@ package durable_test
 
 import (
 	"context"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,17 +43,10 @@ func TestGroups(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"at once": 0, "as long as a verb": 3 * time.Millisecond} {
 		bubble.Run(t, name, func(t *testing.T) {
 			store := &slow{&shaky{Store: new(durable.Memory)}, make(chan struct{}, 1)}
-			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-				time.Sleep(takes)
-				return durable.Outcome{Class: durable.ClassSucceeded}
-			}))
+			e := through(succeedsAfter(func() { time.Sleep(takes) }))
 			e.Store = store
 			const intents = 2000
-			var all []durable.Intent
-			for i := range intents {
-				all = append(all, pay("tenant "+strconv.Itoa(i%10), strconv.Itoa(i)))
-			}
-			require.NoError(t, errOf(e.EnqueueBatch(t.Context(), all)))
+			require.NoError(t, errOf(e.EnqueueBatch(t.Context(), ofTenants(10, intents))))
 			assert.Equal(t, intents, work(t, e, intents))
 			assert.LessOrEqual(t, store.called("claim"), 2*intents/100)
 			assert.LessOrEqual(t, store.called("apply"), 2*intents/100)
@@ -67,14 +60,13 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 	for name, row := range map[string]struct {
 		outcome durable.Outcome
 		state   durable.State
-		failed  int
 	}{
-		"done":    {durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}, durable.StateDone, 2},
-		"refused": {durable.Outcome{Class: durable.ClassDeclined, Code: "do_not_honor", Status: 402}, durable.StateDead, 2},
-		"unknown": {durable.Outcome{Err: context.DeadlineExceeded}, durable.StateUnknown, 2},
+		"done":    {durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}, durable.StateDone},
+		"refused": {durable.Outcome{Class: durable.ClassDeclined, Code: "do_not_honor", Status: 402}, durable.StateDead},
+		"unknown": {durable.Outcome{Err: context.DeadlineExceeded}, durable.StateUnknown},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			e, store := shakyStore(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return row.outcome }))
+			e, store := shakyStore(returns(row.outcome))
 			var states []durable.State
 			var opened *durable.DeadLetter
 			failed := 0
@@ -92,7 +84,7 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 			enqueue(t, e, pay("comp1", "1"))
 			lost := 0
 			store.set(func(verb string) error {
-				if verb == "apply" && lost < row.failed {
+				if verb == "apply" && lost < 2 {
 					lost++
 					return errSilent
 				}
@@ -101,7 +93,7 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 			work(t, e, 1)
 			assert.Equal(t, []durable.State{row.state}, states)
 			assert.Equal(t, row.state == durable.StateDead, opened != nil)
-			assert.Equal(t, row.failed, failed)
+			assert.Equal(t, 2, failed)
 		})
 	}
 }
@@ -196,12 +188,9 @@ func TestSendsWhileOutcomesAreStored(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			store, open := &shaky{Store: new(durable.Memory)}, make(chan struct{})
-			sent := 0
-			var mu sync.Mutex
+			var sent atomic.Int64
 			e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
-				mu.Lock()
-				sent++
-				mu.Unlock()
+				sent.Add(1)
 				if row.busy {
 					<-ctx.Done()
 				}
@@ -217,9 +206,7 @@ func TestSendsWhileOutcomesAreStored(t *testing.T) {
 			})
 			running(t, e)
 			time.Sleep(5 * time.Second)
-			mu.Lock()
-			assert.Equal(t, row.sent, sent)
-			mu.Unlock()
+			assert.EqualValues(t, row.sent, sent.Load())
 			close(open)
 			if row.busy {
 				return

@@ -149,16 +149,10 @@ func TestRedrive_inDoubt(t *testing.T) {
 		}))
 		e.Policy = durable.Schedule{MaxAge: 1}
 		in := enqueuePay(t, e)
-		work := func() {
-			work(t, e, 0)
-		}
-		redrive := func() {
-			assert.Equal(t, 1, redrive(t, e, durable.Filter{Reason: durable.ReasonUnresolved}, durable.Redrive{}))
-		}
-		work()
-		redrive()
+		work(t, e, 0)
+		assert.Equal(t, 1, redrive(t, e, durable.Filter{Reason: durable.ReasonUnresolved}, durable.Redrive{}))
 		assertState(t, e, in.ID, durable.StateUnknown)
-		work()
+		work(t, e, 0)
 		assertState(t, e, in.ID, durable.StateDead)
 		assert.Equal(t, []string{durable.IdempotencyKey(in.ID, 1), durable.IdempotencyKey(in.ID, 1)}, keys)
 
@@ -166,8 +160,8 @@ func TestRedrive_inDoubt(t *testing.T) {
 		other.Payload = []byte("mended")
 		require.ErrorIs(t, errOf(e.Enqueue(t.Context(), other)), durable.ErrMismatch, "it may have been done")
 		time.Sleep(25 * time.Hour)
-		redrive()
-		work()
+		assert.Equal(t, 1, redrive(t, e, durable.Filter{Reason: durable.ReasonUnresolved}, durable.Redrive{}))
+		work(t, e, 0)
 		assertState(t, e, in.ID, durable.StateDead)
 		assert.Len(t, keys, 2)
 
@@ -177,7 +171,7 @@ func TestRedrive_inDoubt(t *testing.T) {
 		assertState(t, e, in.ID, durable.StateDead)
 		assert.False(t, find(t, e, in.ID).InDoubt)
 		enqueueOne(t, e, other)
-		work()
+		work(t, e, 0)
 		assert.Equal(t, durable.IdempotencyKey(in.ID, 2), keys[2])
 	})
 }

@@ -74,9 +74,7 @@ func TestHold_outage(t *testing.T) {
 				time.Sleep(time.Second / time.Duration(row.rate))
 				enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), "before"+strconv.Itoa(i)))
 			}
-			for i := range many {
-				enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
-			}
+			enqueue(t, e, ofTenants(20, many)...)
 			time.Sleep(g.to - time.Since(g.began))
 			holds := holdsOf(t, e)
 			require.Len(t, holds, 1)
@@ -178,9 +176,7 @@ func TestHold_hangingProbes(t *testing.T) {
 		}))
 		e.PerGateway = 50
 		running(t, e)
-		for i := range 200 {
-			enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
-		}
+		enqueue(t, e, ofTenants(20, 200)...)
 		time.Sleep(10 * time.Minute)
 		assert.Less(t, store.called("claim"), 2*10*60)
 	})

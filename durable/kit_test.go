@@ -36,10 +36,21 @@ type finderFunc struct {
 
 func (f finderFunc) Find(ctx context.Context, s *durable.Send) durable.Outcome { return f.find(ctx, s) }
 
+// returns is a Gateway with one outcome.
+func returns(outcome durable.Outcome) gatewayFunc {
+	return func(context.Context, *durable.Send) durable.Outcome { return outcome }
+}
+
 // succeeds is a Gateway that always succeeds.
-var succeeds = gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-	return durable.Outcome{Class: durable.ClassSucceeded}
-})
+var succeeds = returns(durable.Outcome{Class: durable.ClassSucceeded})
+
+// succeedsAfter is a Gateway that does something, and succeeds.
+func succeedsAfter(work func()) gatewayFunc {
+	return func(context.Context, *durable.Send) durable.Outcome {
+		work()
+		return durable.Outcome{Class: durable.ClassSucceeded}
+	}
+}
 
 // through returns an Engine with one Gateway and an empty store.
 func through(gateway durable.Gateway) *durable.Engine {
@@ -64,6 +75,14 @@ func pay(scope, key string) durable.Intent {
 func several(scope string, n int) (intents []durable.Intent) {
 	for i := range n {
 		intents = append(intents, pay(scope, strconv.Itoa(i)))
+	}
+	return intents
+}
+
+// ofTenants are n intents of tenants in turn. Their keys are numbers from 0 on.
+func ofTenants(tenants, n int) (intents []durable.Intent) {
+	for i := range n {
+		intents = append(intents, pay("tenant "+strconv.Itoa(i%tenants), strconv.Itoa(i)))
 	}
 	return intents
 }

@@ -53,11 +53,8 @@ func TestLogTrace(t *testing.T) {
 		e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision { return durable.Decision{Action: durable.Bury} })
 		in := pay("SECRET-tenant", "SECRET-key")
 		in.Payload, in.Batch, in.Row = []byte("SECRET payload"), "invoices", 5
-		work := func() {
-			work(t, e, 0)
-		}
 		enqueue(t, e, in)
-		work()
+		work(t, e, 0)
 		line := "event=row_processed_error batch=invoices row_number=5 idempotency_key_hash=sha256:"
 		assert.Contains(t, log.String(), line)
 		assert.Contains(t, log.String(), "state=dead attempts=1 http.response.status_code=422 error.type=422 class=declined code=amount_too_small reason=declined")
@@ -70,10 +67,10 @@ func TestLogTrace(t *testing.T) {
 		mended.Payload, aborts.Key, panics.Key, withdrawn.Key = []byte("SECRET, mended"), "SECRET-boom", "SECRET-panic", "SECRET-withdrawn"
 		aborts.Payload, panics.Gateway = []byte("SECRET boom"), "panics"
 		enqueue(t, e, mended, aborts, panics)
-		work()
+		work(t, e, 0)
 		require.NoError(t, e.Resolve(t.Context(), seen(t, e, aborts.ID), durable.Outcome{Class: durable.ClassDeclined}, "SECRET-person"))
 		addJob(t, e, durable.Filter{}, durable.Redrive{By: "SECRET-person", Note: "SECRET"})
-		work()
+		work(t, e, 0)
 		enqueue(t, e, withdrawn)
 		require.NoError(t, e.Cancel(t.Context(), withdrawn.ID))
 		require.NoError(t, e.Erase(t.Context(), withdrawn.ID, "SECRET-person"))
@@ -84,7 +81,7 @@ func TestLogTrace(t *testing.T) {
 		assert.NotContains(t, log.String(), "SECRET")
 		other := pay("SECRET-tenant", "SECRET-other")
 		enqueue(t, e, other)
-		work()
+		work(t, e, 0)
 		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "SECRET-person", "SECRET note"))
 		require.NoError(t, e.Release(t.Context(), "psp", "SECRET-person"))
 		for _, record := range []string{
@@ -201,23 +198,19 @@ func TestDeclineCountsFrom(t *testing.T) {
 		e.Trace, e.VisibilityDelay = durable.LogTrace(logTo(&log)), time.Hour
 		e.Policy = durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)}
 		in := enqueuePay(t, e)
-		work := func() {
-			t.Helper()
-			work(t, e, 0)
-		}
-		work()
+		work(t, e, 0)
 		record := find(t, e, in.ID)
 		first := record.LastSentAt
 		require.Zero(t, e.DeclineCountsFrom(&record), "in doubt, and not declined")
 		time.Sleep(2 * time.Minute)
-		work()
+		work(t, e, 0)
 		record = find(t, e, in.ID)
 		require.Equal(t, durable.StateUnknown, record.State)
 		from := first.Add(time.Hour)
 		require.Equal(t, from, e.DeclineCountsFrom(&record))
 		require.Contains(t, log.String(), "error.type=402 class=declined decline_counts_from="+from.Format("2006-01-02T15:04:05.000Z"))
 		time.Sleep(2 * time.Hour)
-		work()
+		work(t, e, 0)
 		record = find(t, e, in.ID)
 		require.Equal(t, durable.StateDead, record.State)
 		require.Zero(t, e.DeclineCountsFrom(&record))

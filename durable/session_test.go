@@ -29,22 +29,20 @@ func TestDrain(t *testing.T) {
 	for name, deaf := range map[string]bool{"a Gateway that listens": false, "one that does not": true} {
 		bubble.Run(t, name, func(t *testing.T) {
 			release := make(chan struct{})
-			e := &durable.Engine{Store: new(durable.Memory), DrainTimeout: 10 * time.Second, Gateways: map[string]durable.Gateway{
-				"psp": gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
-					if deaf {
-						<-release
-					}
-					<-ctx.Done()
-					return durable.Outcome{Err: ctx.Err()}
-				}),
-			}}
-			in := pay("comp1", "1")
-			enqueueOne(t, e, in)
+			e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+				if deaf {
+					<-release
+				}
+				<-ctx.Done()
+				return durable.Outcome{Err: ctx.Err()}
+			}))
+			e.DrainTimeout = 10 * time.Second
+			in := enqueuePay(t, e)
 			began := time.Now()
 			runFor(t, e, time.Minute)
 			assert.LessOrEqual(t, time.Since(began), time.Minute+11*time.Second)
 			assert.GreaterOrEqual(t, time.Since(began), time.Minute+10*time.Second)
-			assert.Equal(t, durable.StateUnknown, find(t, e, in.ID).State)
+			assertState(t, e, in.ID, durable.StateUnknown)
 			attempts := journal(t, e, in.ID)
 			assert.Len(t, attempts, 1)
 			assert.False(t, attempts[0].FinishedAt.IsZero())
@@ -118,23 +116,17 @@ func TestEnqueueAgain(t *testing.T) {
 			return durable.Outcome{Class: durable.ClassDeclined, Code: "card_declined", Status: 402}
 		}))
 		in := pay("comp1", "1")
-		receipt, err := e.Enqueue(t.Context(), in)
-		require.NoError(t, err)
-		assert.Equal(t, durable.Receipt{ID: in.ID}, receipt)
-		receipt = enqueueOne(t, e, in)
-		assert.Equal(t, durable.Receipt{ID: in.ID, Existing: true}, receipt)
+		assert.Equal(t, durable.Receipt{ID: in.ID}, enqueueOne(t, e, in))
+		assert.Equal(t, durable.Receipt{ID: in.ID, Existing: true}, enqueueOne(t, e, in))
 		other := in
 		other.Payload = []byte("mended")
 		require.ErrorIs(t, errOf(e.Enqueue(t.Context(), other)), durable.ErrMismatch)
 		require.ErrorIs(t, errOf(e.Enqueue(t.Context(), durable.Intent{ID: id, Gateway: "other"})), durable.ErrInvalid)
 		assert.Equal(t, 1, work(t, e, 0))
-		receipt = enqueueOne(t, e, in)
-		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDead, Existing: true}, receipt)
-		receipt = enqueueOne(t, e, other)
-		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateWaiting, Existing: true, Revised: true}, receipt)
+		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDead, Existing: true}, enqueueOne(t, e, in))
+		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateWaiting, Existing: true, Revised: true}, enqueueOne(t, e, other))
 		work(t, e, 0)
-		receipt = enqueueOne(t, e, other)
-		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDone, Existing: true}, receipt)
+		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDone, Existing: true}, enqueueOne(t, e, other))
 		require.ErrorIs(t, errOf(e.Enqueue(t.Context(), in)), durable.ErrMismatch)
 		assert.Equal(t, []string{durable.IdempotencyKey(in.ID, 1), durable.IdempotencyKey(in.ID, 2)}, keys)
 	})
@@ -281,9 +273,7 @@ func TestSpread(t *testing.T) {
 // D7: a send of which no byte was sent is no attempt, in the record and for the Policy.
 func TestEngine_notSentIsNotCounted(t *testing.T) {
 	for want, err := range []error{&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, nil} {
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-			return durable.Outcome{Class: durable.ClassFailed, Err: err}
-		}))
+		e := through(returns(durable.Outcome{Class: durable.ClassFailed, Err: err}))
 		e.Policy = policyFunc(func(h *durable.History, _ time.Time) durable.Decision {
 			assert.Equal(t, want, h.Attempts)
 			return durable.Decision{Action: durable.Bury}
@@ -382,9 +372,7 @@ func TestEngine_deadLettersHaveReasons(t *testing.T) {
 			<-forever
 			return durable.Outcome{}
 		}, durable.ReasonUnresolved, true, 3},
-		{"one that always fails", nil, func(context.Context, *durable.Send) durable.Outcome {
-			return durable.Outcome{Class: durable.ClassFailed}
-		}, durable.ReasonExhausted, false, 3},
+		{"one that always fails", nil, returns(durable.Outcome{Class: durable.ClassFailed}), durable.ReasonExhausted, false, 3},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			var sends atomic.Int64
@@ -526,9 +514,7 @@ func TestEngine_withoutGateways(t *testing.T) {
 func TestMaxAge_afterAHold(t *testing.T) {
 	for _, triedBefore := range []time.Duration{0, 20 * time.Minute, 170 * time.Minute} {
 		bubble.Run(t, fmt.Sprint("tried before for ", triedBefore), func(t *testing.T) {
-			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-				return durable.Outcome{Class: durable.ClassFailed, Status: 500}
-			}))
+			e := through(returns(durable.Outcome{Class: durable.ClassFailed, Status: 500}))
 			e.Policy = durable.Schedule{MaxAge: 3 * time.Hour, Backoff: resilienthttp.FullJitter(time.Second, 10*time.Minute)}
 			running(t, e)
 			if triedBefore == 0 {
@@ -553,10 +539,9 @@ func TestMaxAge_afterAHold(t *testing.T) {
 func TestWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sends atomic.Int64
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+		e := through(succeedsAfter(func() {
 			time.Sleep(time.Second)
 			sends.Add(1)
-			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
 		e.Concurrency = 8
 		enqueue(t, e, several("comp1", 50)...)
@@ -593,14 +578,11 @@ func TestWorkOne(t *testing.T) {
 		time.Sleep(time.Until(next))
 		go func() { _, _ = e.WorkOne(t.Context(), in.ID) }()
 		synctest.Wait()
-		next = workOne(t, e, in.ID)
-		assert.Equal(t, time.Now().Add(30*time.Second), next, "another worker holds it")
-		next = workOne(t, e, other.ID)
-		assert.Equal(t, time.Now().Add(time.Second), next, "no sender is free")
+		assert.Equal(t, time.Now().Add(30*time.Second), workOne(t, e, in.ID), "another worker holds it")
+		assert.Equal(t, time.Now().Add(time.Second), workOne(t, e, other.ID), "no sender is free")
 		close(hold)
 		synctest.Wait()
-		next = workOne(t, e, in.ID)
-		assert.Zero(t, next)
+		assert.Zero(t, workOne(t, e, in.ID))
 	})
 }
 

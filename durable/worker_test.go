@@ -204,10 +204,7 @@ func TestLeave(t *testing.T) {
 // A Run that ends does not release the lease while a Work of the same Engine is sending.
 func TestLeaveAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-			time.Sleep(time.Minute)
-			return durable.Outcome{Class: durable.ClassSucceeded}
-		}))
+		e := through(succeedsAfter(func() { time.Sleep(time.Minute) }))
 		in := enqueuePay(t, e)
 		ended := make(chan struct{})
 		go func() {
@@ -315,16 +312,13 @@ func TestNotStoredAndAlive(t *testing.T) {
 func TestDeafGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int64
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+		e := through(succeedsAfter(func() {
 			most.Store(max(most.Load(), now.Add(1)))
 			time.Sleep(time.Hour)
 			now.Add(-1)
-			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
 		e.Concurrency, e.PerTenant, e.Timeout = 3, 3, time.Minute
-		for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
-			enqueue(t, e, pay("comp1", key))
-		}
+		enqueue(t, e, several("comp1", 6)...)
 		runFor(t, e, 5*time.Hour)
 		assert.EqualValues(t, 3, most.Load())
 		time.Sleep(2 * time.Hour)
@@ -439,10 +433,7 @@ func TestWorkOne_byOurClock(t *testing.T) {
 // WorkOne of an intent that is not due does not wait for more free slots.
 func TestWorkOne_atOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-			time.Sleep(time.Minute)
-			return durable.Outcome{Class: durable.ClassSucceeded}
-		}))
+		e := through(succeedsAfter(func() { time.Sleep(time.Minute) }))
 		in, later := pay("comp1", "1"), pay("comp1", "2")
 		later.NotBefore = time.Now().Add(time.Hour)
 		enqueue(t, e, in, later)
