@@ -42,6 +42,7 @@ func TestModelOf(t *testing.T) {
 			require.Equal(t, cmp.Or(row.want, unknownModel), modelOf(r))
 		})
 	}
+	require.Equal(t, unknownModel, modelOf(request(t, http.MethodGet, "https://api.test/", nil)), "no body")
 }
 
 func TestModelOf_multipart(t *testing.T) {
@@ -55,11 +56,6 @@ func TestModelOf_multipart(t *testing.T) {
 	r := request(t, http.MethodPost, "https://api.test/", &body)
 	r.Header.Set("Content-Type", form.FormDataContentType())
 	require.Equal(t, "whisper-1", modelOf(r))
-}
-
-func TestModelOf_withoutBody(t *testing.T) {
-	r := request(t, http.MethodGet, "https://api.test/", nil)
-	require.Equal(t, unknownModel, modelOf(r))
 }
 
 func FuzzModelOf(f *testing.F) {

@@ -1,6 +1,7 @@
 package vendors
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -62,7 +63,7 @@ func request(t *testing.T, method, url string, body io.Reader) *http.Request {
 
 // call sends a request through tr to a server with the URL's host and handler reply. It returns
 // the server and the attempts.
-func call(t *testing.T, tr *resilienthttp.Transport, method, url string, reply http.Handler) (*faulttest.Server, []resilienthttp.Attempt) {
+func call(ctx context.Context, t *testing.T, tr *resilienthttp.Transport, method, url string, reply http.Handler) (*faulttest.Server, []resilienthttp.Attempt) {
 	t.Helper()
 	host := strings.TrimPrefix(url, "http://")
 	host, _, _ = strings.Cut(host, "/")
@@ -71,7 +72,7 @@ func call(t *testing.T, tr *resilienthttp.Transport, method, url string, reply h
 	api.Start(t)
 	tr.Base = api.Transport()
 	require.NoError(t, tr.Validate())
-	req := request(t, method, url, strings.NewReader("{}"))
+	req := request(t, method, url, strings.NewReader("{}")).WithContext(ctx)
 	resp, err := tr.RoundTrip(req)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -97,7 +98,7 @@ func TestKeys(t *testing.T) {
 				continue // the profile has all subdomains
 			}
 			bubble.Parallel(t, v.name+", "+host.name, func(t *testing.T) {
-				api, attempts := call(t, v.new("localhost:12111"), http.MethodPost, "http://"+host.host+"/v1/things", faulttest.Status(500))
+				api, attempts := call(t.Context(), t, v.new("localhost:12111"), http.MethodPost, "http://"+host.host+"/v1/things", faulttest.Status(500))
 				keyed := v.key != "" && host.known
 				for _, r := range api.Requests() {
 					assert.Equal(t, keyed, r.Key != "", "a key")
@@ -193,7 +194,7 @@ func TestVerdicts(t *testing.T) {
 				if name, value, ok := strings.Cut(row.header, ": "); ok {
 					reply.Header = http.Header{http.CanonicalHeaderKey(name): {value}}
 				}
-				_, attempts := call(t, vendors[row.vendor].new(), http.MethodGet, "http://"+host+"/", reply)
+				_, attempts := call(t.Context(), t, vendors[row.vendor].new(), http.MethodGet, "http://"+host+"/", reply)
 				assert.Equal(t, want.String(), attempts[0].Verdict.String())
 			})
 		}
@@ -314,16 +315,8 @@ func TestDerivedKeys(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+v.name, func(t *testing.T) {
-				api := &faulttest.Server{Script: faulttest.Status(http.StatusOK), InMemory: true, Host: v.host}
-				tr := v.new()
-				api.KeyHeader = tr.Idempotency.Header
-				api.Start(t)
-				tr.Base = api.Transport()
 				ctx := resilienthttp.WithIdempotencyKey(t.Context(), key)
-				req := request(t, http.MethodPost, "http://"+v.host+"/", strings.NewReader("{}")).WithContext(ctx)
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
+				api, _ := call(ctx, t, v.new(), http.MethodPost, "http://"+v.host+"/", faulttest.Status(http.StatusOK))
 				requests := api.Requests()
 				require.Len(t, requests, 1)
 				assert.Equal(t, key, requests[0].Header.Get(v.key))
@@ -421,7 +414,7 @@ func TestGoogle_waits(t *testing.T) {
 				reply.Header = http.Header{"Retry-After": {row.retryAfter}}
 			}
 			began := time.Now()
-			_, attempts := call(t, Google(), row.method, "http://"+row.host+"/v1", faulttest.Sequence(reply, faulttest.OK("{}")))
+			_, attempts := call(t.Context(), t, Google(), row.method, "http://"+row.host+"/v1", faulttest.Sequence(reply, faulttest.OK("{}")))
 			require.Len(t, attempts, row.attempts)
 			assert.Equal(t, row.want, attempts[0].RetryAfter)
 			if row.attempts == 1 {
