@@ -191,9 +191,7 @@ func TestQuota_probes(t *testing.T) {
 		require.EqualValues(t, 4, store.calls.Load(), "one probe")
 
 		sleep(1300 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		ask(t, h, func(r *http.Request) { *r = *r.WithContext(ctx) })
+		ask(t, h, within(t, 10*time.Millisecond))
 		require.EqualValues(t, 5, store.calls.Load())
 		store.setDelay(time.Millisecond)
 		for range 10 {

@@ -294,10 +294,7 @@ func TestServer_Silence_hidesTheServersEnd(t *testing.T) {
 			srv := &faulttest.Server{Script: script(), InMemory: way.inMemory, HTTP2: way.http2}
 			srv.Start(t)
 			done := make(chan error)
-			go func() {
-				_, err := proto(srv.Client(), srv.URL, 200*time.Millisecond)
-				done <- err
-			}()
+			go func() { done <- errOf(proto(srv.Client(), srv.URL, 200*time.Millisecond)) }()
 			<-begun
 			srv.Silence()
 			next <- struct{}{}
@@ -329,10 +326,7 @@ func TestServer_Silence_endsWithTheServer(t *testing.T) {
 	script := func() http.Handler { return faulttest.Silent }
 	onSilentWays(t, script, func(t *testing.T, srv *faulttest.Server, _ time.Duration) {
 		done := make(chan error)
-		go func() {
-			_, err := proto(srv.Client(), srv.URL, time.Hour)
-			done <- err
-		}()
+		go func() { done <- errOf(proto(srv.Client(), srv.URL, time.Hour)) }()
 		for len(srv.Requests()) == 0 || srv.Requests()[0].Fault != faulttest.Silent {
 			time.Sleep(time.Millisecond)
 		}

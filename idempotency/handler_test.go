@@ -704,8 +704,7 @@ func TestHandler_namesTheSmallerLimit(t *testing.T) {
 		req.Body = http.MaxBytesReader(w, req.Body, 3)
 		r.ServeHTTP(w, req)
 	})
-	w := httptest.NewRecorder()
-	outside.ServeHTTP(w, request(t))
+	w := serve(outside, request(t))
 	assert.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
 	assert.Contains(t, w.Body.String(), "The limit is 3 bytes.")
 }
