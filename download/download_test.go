@@ -259,8 +259,7 @@ func TestPassesUnchanged(t *testing.T) {
 			}
 			resp, err := transport.RoundTrip(req)
 			require.NoError(t, err)
-			_, err = io.ReadAll(resp.Body)
-			require.Equal(t, errBroken, err)
+			require.Equal(t, errBroken, errOf(io.ReadAll(resp.Body)))
 			require.NoError(t, resp.Body.Close())
 			require.Len(t, o.requests, 1)
 		})
@@ -277,8 +276,7 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, want, req.Header)
 	req.Header.Set("Authorization", "of another call") // a caller may use its request again
 	req.URL.Host = "other.test"
-	_, err = io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	require.NoError(t, errOf(io.ReadAll(resp.Body)))
 	require.NoError(t, resp.Body.Close())
 
 	require.Len(t, o.requests, 2)
@@ -318,8 +316,7 @@ func TestIncompleteBase(t *testing.T) {
 			require.Equal(t, alphabet[:10], string(got))
 			require.NoError(t, resp.Body.Close())
 			if row.change == nil {
-				_, err = transport.RoundTrip(request(t, t.Context()))
-				require.ErrorContains(t, err, row.want)
+				require.ErrorContains(t, errOf(transport.RoundTrip(request(t, t.Context()))), row.want)
 			}
 		})
 	}
@@ -404,10 +401,7 @@ func TestEnd(t *testing.T) {
 				resp, err := (&download.Transport{Base: base}).RoundTrip(request(t, ctx))
 				require.NoError(t, err)
 				done := make(chan error)
-				go func() {
-					_, err := io.ReadAll(resp.Body)
-					done <- err
-				}()
+				go func() { done <- errOf(io.ReadAll(resp.Body)) }()
 				time.Sleep(40 * time.Millisecond)
 				began := time.Now()
 				switch way {
@@ -425,8 +419,7 @@ func TestEnd(t *testing.T) {
 				}
 				require.NoError(t, resp.Body.Close())
 				require.Zero(t, o.open)
-				_, err = resp.Body.Read(make([]byte, 1))
-				require.Error(t, err)
+				require.Error(t, errOf(resp.Body.Read(make([]byte, 1))))
 			})
 		}
 	}
@@ -784,3 +777,6 @@ func TestDownload_protocols(t *testing.T) {
 		})
 	}
 }
+
+// errOf is the error of a call. The value does not matter.
+func errOf[T any](_ T, err error) error { return err }
