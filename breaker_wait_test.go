@@ -44,32 +44,42 @@ func TestBreakerWait_outage(t *testing.T) {
 		fault   step
 		maxWait time.Duration
 		nested  bool // two Transports, one above the other
+		polls   int  // requests that have been in flight for long keep no circuit closed (law L2)
 		most    int64
 		least   int64
 	}{
-		{"503", status(503), 0, false, 0, 0},
-		{"503, Retry-After: 2", status(503, "Retry-After", "2"), 0, false, 0, 0},
-		{"connection refused", refused, 0, false, 0, 0},
-		{"429 that asks for no wait", status(429), 0, false, 6, 0}, // 30 without a hold
-		{"503, rejected at once", status(503), -1, false, 32, 16},
-		{"503, each fifth request hangs", partlyHangs, 0, false, 0, 0},
-		{"nested, 503", status(503), 0, true, 0, 0},
-		{"nested, connection refused", refused, 0, true, 0, 0},
+		{"503", status(503), 0, false, 0, 0, 0},
+		{"503, Retry-After: 2", status(503, "Retry-After", "2"), 0, false, 0, 0, 0},
+		{"connection refused", refused, 0, false, 0, 0, 0},
+		{"429 that asks for no wait", status(429), 0, false, 0, 6, 0}, // 30 without a hold
+		{"503, rejected at once", status(503), -1, false, 0, 32, 16},
+		{"503, each fifth request hangs", partlyHangs, 0, false, 0, 0, 0},
+		{"503, beside long polls", status(503), 0, false, 50, 0, 0},
+		{"nested, 503", status(503), 0, true, 0, 0, 0},
+		{"nested, connection refused", refused, 0, true, 0, 0, 0},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			begun := time.Now()
 			tr := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait}}
 			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/poll" {
+					return hanging(r)
+				}
 				time.Sleep(10 * time.Millisecond)
 				if at := time.Since(begun); at >= 10*time.Second && at < 14*time.Second {
 					return row.fault(r)
 				}
 				return status(200)(r)
 			})
+			var polls sync.WaitGroup
+			for range row.polls {
+				polls.Go(func() { succeeds(t, tr, "/poll", time.Minute) })
+			}
 			if row.nested {
 				tr = &resilienthttp.Transport{Base: tr}
 			}
 			lost := lostCalls(t, tr, 10*time.Second, 25*time.Second, time.Second/8, 0, math.MaxInt64)
+			polls.Wait()
 			require.GreaterOrEqual(t, lost, row.least)
 			require.LessOrEqual(t, lost, row.most)
 			nothingLeft(t, tr)
@@ -1193,33 +1203,6 @@ func TestBreaker_lateAnswers(t *testing.T) {
 		least := served(&resilienthttp.Transport{Breaker: &resilienthttp.Breaker{FailureRatio: -1}}) * 9 / 10
 		require.GreaterOrEqual(t, served(&resilienthttp.Transport{}), least, "%.1f fail", failing)
 	}
-}
-
-// Law L2: requests that have been in flight for long, such as long polls, keep no circuit closed. The server restarts.
-func TestBreakerWait_besideLongPolls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun, over := time.Now(), make(chan struct{})
-		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			switch at := time.Since(begun); {
-			case r.URL.Path == "/poll":
-				<-over
-			case at >= 10*time.Second && at < 14*time.Second:
-				return response(r, http.StatusServiceUnavailable, ""), nil
-			}
-			return response(r, http.StatusOK, ""), nil
-		})}
-		var calls, polls sync.WaitGroup
-		for range 50 {
-			polls.Go(func() { succeeds(t, tr, "/poll", time.Minute) })
-		}
-		for time.Since(begun) < 20*time.Second {
-			time.Sleep(time.Second / 8)
-			calls.Go(func() { assert.True(t, succeeds(t, tr, "/", 10*time.Second)) })
-		}
-		calls.Wait()
-		close(over)
-		polls.Wait()
-	})
 }
 
 // §4.15: a path that always fails opens the circuit of its host. Rare calls of another path are served, because routes take turns as
