@@ -387,7 +387,7 @@ func retryBudgetExample(t *testing.T) string {
 		{After: 295 * time.Second, Times: 1, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
 		{Handler: usual(faulttest.OK(""))},
 	})
-	transport := &resilienthttp.Transport{Base: api.Transport()}
+	transport := &resilienthttp.Transport{Base: api.Transport(), Breaker: &resilienthttp.Breaker{MaxWait: -1}}
 	e := newEvents("calls", "attempts", "result", "no retry because", "tokens left")
 	for time.Since(e.start) < 320*time.Second {
 		at := time.Now()
