@@ -276,6 +276,15 @@ func TestRateLimit_badlyTold(t *testing.T) {
 		{"the same, and four processes", .90, bucket, limiterLoad{4, 5, s, []string{"/"}, 10 * s}},
 		{"the same, and calls have half a second", .60, bucket, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
 		{"a window of a second that begins with its first request, shown by a date, and calls have half a second", .95, window, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
+		{"bans of seconds that ask to wait for up to an hour", .80, func(r *rand.Rand) limiterModel {
+			wait, each, lasts := 60+r.IntN(3600), time.Duration(30+r.IntN(30))*s, time.Duration(2+r.IntN(8))*s
+			return func(at time.Duration, _ string) (int, []any) {
+				if at%each < each-lasts {
+					return 200, nil
+				}
+				return 429, []any{"Retry-After", wait}
+			}
+		}, limiterLoad{1, 20, s, []string{"/"}, 10 * s}},
 		{"one path is limited, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/busy"), 10 * s}},
 		{"one customer, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send"), 10 * s}},
 		{"one path, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/busy"), 10 * s}},

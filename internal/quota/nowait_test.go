@@ -293,7 +293,7 @@ func TestProbe_few(t *testing.T) {
 
 // §4.17: if a server limits all paths, few calls to other paths than the rejected one test it, however many paths there are.
 func TestTest_few(t *testing.T) {
-	for _, header := range [][]string{{"Retry-After", "60"}, quotaHeader(10, 0, 60), {"X-RateLimit-Remaining", "0", "Retry-After", "60"}} {
+	for i, header := range [][]string{quotaHeader(10, 0, 60), {"X-RateLimit-Remaining", "0", "Retry-After", "60"}, {"Retry-After", "60"}} {
 		for _, path := range []string{"/v1/%d", "/a%dx"} {
 			bubble.Run(t, fmt.Sprint(header, path), func(t *testing.T) {
 				l := with(Config{MaxWait: -1})
@@ -302,14 +302,14 @@ func TestTest_few(t *testing.T) {
 					time.Sleep(200 * time.Millisecond)
 				}
 				sent := 0
-				for i := range 500 { // within 50 s
-					if respond(t, l, fmt.Sprintf(path, i), http.StatusTooManyRequests, header...) == nil {
+				for n := range 500 { // within 50 s
+					if respond(t, l, fmt.Sprintf(path, n), http.StatusTooManyRequests, header...) == nil {
 						sent++
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
 				require.GreaterOrEqual(t, sent, 2, "one at once, and one after eight seconds")
-				require.LessOrEqual(t, sent, 3, "and a probe of the calls that would be rejected")
+				require.LessOrEqual(t, sent, []int{3, 3, 4}[i], "and probes of the calls that would be rejected, in a block already after a second")
 			})
 		}
 	}

@@ -95,13 +95,16 @@ func (b *bucket) beforeReset(sent time.Time, d *dimension) bool {
 	return sent.Add(2 * b.RTT).Before(d.end.early)
 }
 
-// mayProbe reports whether a request that would be rejected is sent as a probe. Before an inexact reset there is one for each quarter of
+// mayProbe reports whether a request that would be rejected is sent as a probe, also of a block that rejections have made: a server that
+// bans for seconds may ask to wait for an hour. Before an inexact reset there is one for each quarter of
 // its unit.
 func (b *bucket) mayProbe(now time.Time, again bool) bool {
-	if !b.blockedUntil(now, again).IsZero() {
+	_, testable := b.heldByRejections(now)
+	blocked := !b.blockedUntil(now, again).IsZero()
+	if blocked && !testable {
 		return false
 	}
-	may, proven, soon := false, false, true // soon: each reset is rounded, so it may have come
+	may, proven, soon := blocked, blocked, !blocked // soon: each reset is rounded, so it may have come
 	for i := range b.dims {
 		d := &b.dims[i]
 		if !d.exhausted(now) {
