@@ -1210,24 +1210,28 @@ func TestBreaker_lateAnswers(t *testing.T) {
 	}
 }
 
-// §4.15: a path that always fails opens the circuit of its host. Rare calls of another path are served, because routes take turns as
-// probes. If both are rare, the path that works keeps the circuit closed.
+// §4.15: a path that always fails opens the circuit of its host. It does not hold the calls of a path that works: one at a
+// time is sent.
 func TestBreakerWait_besideFailingPaths(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		paths      int // that fail
+		fails      time.Duration
 		every, pay time.Duration
 		deadline   time.Duration
 	}{
-		{"one path", 1, time.Second / 20, 4 * time.Second, 10 * time.Second},
-		{"one path, often", 1, time.Second / 70, 4 * time.Second, 10 * time.Second},
-		{"four paths", 4, time.Second / 40, 4 * time.Second, 10 * time.Second},
-		{"rare", 1, 5 * time.Second, 17 * time.Second, time.Second},
+		{"one path", 1, time.Second / 20, time.Second / 20, 4 * time.Second, 10 * time.Second},
+		{"one path, often", 1, time.Second / 20, time.Second / 70, 4 * time.Second, 10 * time.Second},
+		{"four paths", 4, time.Second / 20, time.Second / 40, 4 * time.Second, 10 * time.Second},
+		{"rare", 1, time.Second / 20, 5 * time.Second, 17 * time.Second, time.Second},
+		{"slowly", 1, time.Second * 4 / 5, time.Second / 5, 4 * time.Second, time.Second},
+		{"four paths, slowly", 4, time.Second * 4 / 5, time.Second / 20, 4 * time.Second, 5 * time.Second},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(time.Second / 20)
 				if strings.HasPrefix(r.URL.Path, "/report") {
+					time.Sleep(row.fails)
 					return response(r, http.StatusInternalServerError, ""), nil
 				}
 				return response(r, http.StatusOK, ""), nil

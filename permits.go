@@ -31,6 +31,7 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 		InFlight: a.visit.Record.inFlight.Count() - 1,
 		Forsaken: a.outcome == circuit.Failure && a.isForsaken(now),
 	}, now)
+	a.returnRoute()
 	a.reportQuota(info, now)
 	a.leaveFlight()
 	a.call.route.Done(&a.visit, route.Result{
@@ -40,9 +41,17 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	return change
 }
 
-// isForsaken reports whether the tokens for retries are spent, and no route of the server is known to work.
+// returnRoute returns the route of an attempt that the circuit did not hold. What failed, or had no response in time, no longer works.
+func (a *attempt) returnRoute() {
+	if a.unheld && a.outcome != circuit.Failure && a.outcome != circuit.Timeout {
+		a.visit.Record.works.add(a.call.routeHash())
+	}
+	a.unheld = false
+}
+
+// isForsaken reports whether the tokens for retries are spent.
 func (a *attempt) isForsaken(now time.Time) bool {
-	return a.visit.Record.works.Load() == 0 && a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
+	return a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
 }
 
 // cancelPermits returns what an attempt without a result holds. A gate rejects it, or Base panicked.
@@ -50,6 +59,7 @@ func (a *attempt) cancelPermits(now time.Time) {
 	p := &a.permits
 	p.circuit.Cancel(now)
 	p.circuit = circuit.Permit{}
+	a.returnRoute()
 	if p.quota != nil {
 		p.quota.Cancel(now)
 		p.quota = nil

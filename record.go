@@ -24,7 +24,8 @@ type record struct {
 
 	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
-	works     atomic.Uint64 // the route of that success; zero: it has failed since
+	fails     atomic.Uint64 // the hash of the route of the last failure; zero: none
+	works     workingRoutes
 	created   time.Duration // since the origin
 
 	responses latency.Quick // successes
@@ -115,11 +116,13 @@ func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
 	case a.outcome == circuit.Failure:
-		r.works.CompareAndSwap(a.call.routeHash(), 0)
+		hash := a.call.routeHash()
+		r.fails.Store(hash)
+		r.works.take(hash)
 	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
 		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
-			r.works.Store(a.call.routeHash())
+			r.works.add(a.call.routeHash())
 		}
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
@@ -208,4 +211,23 @@ func (p *patience) over(age time.Duration) bool {
 	}
 	p.CompareAndSwap(l, &lostSecond{l.sent, l.took - l.took/32})
 	return false
+}
+
+// workingRoutes are hashes of routes of which the last attempt succeeded. While the circuit holds the calls of another one that
+// fails, one call at a time of each of them is sent: it takes its route, and returns it unless it fails.
+type workingRoutes [16]atomic.Uint32
+
+// of returns the place of a route, and what is there if it works.
+func (w *workingRoutes) of(hash uint64) (place *atomic.Uint32, works uint32) {
+	return &w[hash%uint64(len(w))], uint32(hash>>32) | 1
+}
+
+func (w *workingRoutes) add(hash uint64) {
+	place, works := w.of(hash)
+	place.Store(works)
+}
+
+func (w *workingRoutes) take(hash uint64) bool {
+	place, works := w.of(hash)
+	return place.CompareAndSwap(works, 0)
 }

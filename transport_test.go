@@ -233,7 +233,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}, during: func(c *bodyCall) {
 			time.Sleep(time.Second)
 			req := c.req.Clone(resilienthttp.WithSingleAttempt(context.Background()))
-			req.Method, req.Body, req.ContentLength = "GET", nil, 0
+			req.Body, req.ContentLength = nil, 0
 			_ = discard(c.tr, req)
 		}, bodies: 2, is: resilienthttp.ErrBreakerOpen},
 		{name: "rejected by the fixed limit", steps: []step{status(200)}, setup: func(t *testing.T, c *bodyCall) {

@@ -128,7 +128,7 @@ type Result struct {
 	Retry   bool // not the first attempt of its call
 
 	InFlight int  // other attempts in flight in the scope
-	Forsaken bool // the tokens for retries are spent, and no route is known to work
+	Forsaken bool // the tokens for retries are spent
 }
 
 // Permit permits one attempt. The caller must call Done or Cancel once; the methods of the
@@ -144,6 +144,9 @@ type Permit struct {
 
 // Current reports whether the circuit has not changed since it admitted the attempt.
 func (p Permit) Current() bool {
+	if p.circuit == nil {
+		return true
+	}
 	if p.opening == nil {
 		return p.circuit.closed.Load() == p.closed
 	}
