@@ -1225,6 +1225,7 @@ func TestBreakerWait_besideFailingPaths(t *testing.T) {
 		{"four paths", 4, time.Second / 20, time.Second / 40, 4 * time.Second, 10 * time.Second},
 		{"rare", 1, time.Second / 20, 5 * time.Second, 17 * time.Second, time.Second},
 		{"slowly", 1, time.Second * 4 / 5, time.Second / 5, 4 * time.Second, time.Second},
+		{"timeouts", 1, 4 * time.Second, time.Second / 3, 12 * time.Second, 2 * time.Second},
 		{"four paths, slowly", 4, time.Second * 4 / 5, time.Second / 20, 4 * time.Second, 5 * time.Second},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
@@ -1239,7 +1240,7 @@ func TestBreakerWait_besideFailingPaths(t *testing.T) {
 			var calls sync.WaitGroup
 			for n := range int(40 * row.pay / row.every) {
 				time.Sleep(row.every)
-				calls.Go(func() { succeeds(t, tr, fmt.Sprintf("/report%c/%d", 'a'+n%row.paths, n), 10*time.Second) })
+				calls.Go(func() { succeeds(t, tr, fmt.Sprintf("/report%c/%d", 'a'+n%row.paths, n), row.deadline) })
 				if n%int(row.pay/row.every) == 0 {
 					calls.Go(func() { assert.True(t, succeeds(t, tr, fmt.Sprintf("/pay/%d", n), row.deadline)) })
 				}

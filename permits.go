@@ -41,9 +41,9 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	return change
 }
 
-// returnRoute returns the route of an attempt that the circuit did not hold. What failed, or had no response in time, no longer works.
+// returnRoute returns the route of an attempt that the circuit did not hold. One that failed no longer works.
 func (a *attempt) returnRoute() {
-	if a.unheld && a.outcome != circuit.Failure && a.outcome != circuit.Timeout {
+	if a.unheld && !a.failed() {
 		a.visit.Record.works.add(a.call.routeHash())
 	}
 	a.unheld = false

@@ -112,10 +112,13 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 	return last > 0 && at-time.Duration(last) <= before
 }
 
+// failed reports whether the attempt failed or had no response in time.
+func (a *attempt) failed() bool { return a.outcome == circuit.Failure || a.outcome == circuit.Timeout }
+
 func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
-	case a.outcome == circuit.Failure:
+	case a.failed():
 		hash := a.call.routeHash()
 		r.fails.Store(hash)
 		r.works.take(hash)
@@ -142,8 +145,7 @@ func (a *attempt) noteFailure(now time.Time) {
 
 func (c *call) noteEnd(resp *http.Response) {
 	a := c.last
-	failed := a != nil && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout)
-	if failed && a.report.Verdict.retryable() {
+	if a != nil && a.failed() && a.report.Verdict.retryable() {
 		if failing := &a.visit.Record.failing; !failing.Load() {
 			failing.Store(true)
 		}
