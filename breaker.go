@@ -135,7 +135,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
 				Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
-				Route: routeHash,
+				Route: routeHash, Works: a.visit.Record.works.has(routeHash),
 			}}
 			if c.retries != nil {
 				e.RestsTo = c.retries.restsTo

@@ -224,6 +224,11 @@ func (w *workingRoutes) of(hash uint64) (place *atomic.Uint32, works uint32) {
 	return &w[hash%uint64(len(w))], uint32(hash>>32) | 1
 }
 
+func (w *workingRoutes) has(hash uint64) bool {
+	place, works := w.of(hash)
+	return place.Load() == works
+}
+
 func (w *workingRoutes) add(hash uint64) {
 	place, works := w.of(hash)
 	place.Store(works)

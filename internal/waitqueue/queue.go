@@ -51,6 +51,7 @@ type Limits struct {
 	Sent     int           // how often it was sent
 	RestsTo  time.Time     // it is no probe before
 	Route    uint64        // a hash of its route
+	Works    bool          // the route works, as far as is known
 	Cost     int64         // what it takes from a quota that does not count calls; 0: unknown
 }
 
@@ -275,9 +276,12 @@ func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
 			}
 			continue
 		}
-		rank := 2 * next.Sent
-		if rank < least && slices.Contains(q.probed, next.Route) {
+		rank := 3 * next.Sent
+		if !next.Works {
 			rank++
+			if rank < least && slices.Contains(q.probed, next.Route) {
+				rank++
+			}
 		}
 		if rank < least {
 			e, least = next, rank
@@ -286,7 +290,7 @@ func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
 	if e == nil {
 		return nil, at
 	}
-	if least%2 == 1 || len(q.probed) >= maxProbed { // each route has had its turn
+	if least%3 == 2 || len(q.probed) >= maxProbed { // each route has had its turn
 		q.probed = q.probed[:0]
 	}
 	q.probed = append(q.probed, e.Route)

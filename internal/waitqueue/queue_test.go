@@ -244,6 +244,7 @@ func TestQueue_probe(t *testing.T) {
 	type call struct {
 		sent  int
 		rests time.Duration
+		works bool
 	}
 	for _, tt := range []struct {
 		name  string
@@ -255,6 +256,8 @@ func TestQueue_probe(t *testing.T) {
 		{"the last", []call{{}, {}}, 1, 0},
 		{"sent least often", []call{{sent: 3}, {sent: 1}, {sent: 2}, {sent: 1}}, 3, 0},
 		{"not sent", []call{{sent: 3}, {sent: 1}, {}}, 2, 0},
+		{"its route works", []call{{works: true}, {}, {sent: 1}}, 0, 0},
+		{"its route works, but it was sent", []call{{sent: 1, works: true}, {}, {sent: 2}}, 1, 0},
 		{"one rests", []call{{rests: 1}, {sent: 1}}, 1, 0},
 		{"it has rested", []call{{sent: 1}, {rests: -1}}, 1, 0},
 		{"all rest", []call{{rests: 9}, {rests: 5, sent: 1}, {rests: 7}}, -1, 5},
@@ -265,7 +268,7 @@ func TestQueue_probe(t *testing.T) {
 			defer g.mu.Unlock()
 			entries := make([]*Entry[int], 0, len(tt.calls))
 			for _, c := range tt.calls {
-				e := &Entry[int]{Limits: Limits{Ctx: t.Context(), MaxWait: time.Minute, Sent: c.sent, RestsTo: now.Add(c.rests)}}
+				e := &Entry[int]{Limits: Limits{Ctx: t.Context(), MaxWait: time.Minute, Sent: c.sent, RestsTo: now.Add(c.rests), Works: c.works}}
 				require.Nil(t, g.Join(now, e))
 				entries = append(entries, e)
 			}
