@@ -377,7 +377,8 @@ func TestRateLimit_honestSeconds(t *testing.T) {
 // rejected with a 503.
 type slowServer struct {
 	limiter http.RoundTripper
-	takes   time.Duration
+	takes   time.Duration // the median
+	sigma   float64       // of its logarithm
 	slots   chan struct{}
 	queue   int64
 	inside  atomic.Int64
@@ -393,13 +394,13 @@ func (s *slowServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response(r, http.StatusServiceUnavailable, ""), nil
 	}
 	s.slots <- struct{}{} // it does not notice that the client has left
-	time.Sleep(s.takes)
+	time.Sleep(time.Duration(float64(s.takes) * math.Exp(s.sigma*rand.NormFloat64())))
 	<-s.slots
 	return resp, r.Context().Err()
 }
 
 // §4.17, L1: calls that have waited for a limit do not fill the short queue of a server, so no fewer are served than of a client
-// without a Transport. A call waits only as long as a usual response leaves it time, and those of one process of many are released
+// without a Transport. A call waits only as long as two usual responses leave it time, and those of one process of many are released
 // at its own rate.
 func TestRateLimit_slowServer(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
@@ -413,6 +414,16 @@ func TestRateLimit_slowServer(t *testing.T) {
 		b := &tokenBucket{burst: burst, tokens: burst, perSecond: rate}
 		return func(at time.Duration, _ string) (int, []any) { return b.respond(at, "X-RateLimit-") }
 	}
+	small := func() limiterModel { // of a fifth of its quota. It shows when it has a token
+		b := &tokenBucket{burst: 240, tokens: 240, perSecond: 120}
+		return func(at time.Duration, _ string) (int, []any) {
+			status, fields := b.respond(at, "")
+			if b.tokens < 1 {
+				fields[5] = 1
+			}
+			return status, []any{"RateLimit-Policy", `"default";q=1200;w=10`, "RateLimit", fmt.Sprintf(`"default";r=%v;t=%v`, fields[3], fields[5])}
+		}
+	}
 	type load struct {
 		model        func() limiterModel
 		slots, queue int
@@ -420,22 +431,24 @@ func TestRateLimit_slowServer(t *testing.T) {
 		processes    int
 		perSecond    float64 // calls, at random
 		deadline     time.Duration
+		sigma        float64
 	}
 	rows := map[string]load{
-		"a response takes half of the deadline": {func() limiterModel { return window(125, 12*s) }, 30, 30, 2160 * ms, 1, 20, 5 * s},
-		"ten processes":                         {func() limiterModel { return window(108, 4*s) }, 30, 30, 440 * ms, 10, 50, 10 * s},
+		"a response takes half of the deadline": {func() limiterModel { return window(125, 12*s) }, 30, 30, 2160 * ms, 1, 20, 5 * s, 0},
+		"ten processes":                         {func() limiterModel { return window(108, 4*s) }, 30, 30, 440 * ms, 10, 50, 10 * s, 0},
 	}
 	for seed := range uint64(3) {
 		rate := 10 + 20*rand.New(rand.NewPCG(seed, 1)).Float64()
-		rows[fmt.Sprint("a window, ", seed)] = load{func() limiterModel { return window(int(10*rate), 10*s) }, 1, 6, third(rate), 1, 1.2 * rate, 10 * s}
-		rows[fmt.Sprint("a token bucket, ", seed)] = load{func() limiterModel { return bucket(rate) }, 1, 6, third(rate), 1, 1.2 * rate, 10 * s}
+		rows[fmt.Sprint("a window, ", seed)] = load{func() limiterModel { return window(int(10*rate), 10*s) }, 1, 6, third(rate), 1, 1.2 * rate, 10 * s, 0}
+		rows[fmt.Sprint("more calls than a token bucket has, ", seed)] = load{small, 200, 1000, 25 * ms, 1, 200, 5 * s, 1}
+		rows[fmt.Sprint("a token bucket, ", seed)] = load{func() limiterModel { return bucket(rate) }, 1, 6, third(rate), 1, 1.2 * rate, 10 * s, 0}
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			serve := func(client func(http.RoundTripper) http.RoundTripper) float64 {
 				var served atomic.Int64
 				synctest.Test(t, func(t *testing.T) {
-					server := &slowServer{limiter: row.model().server(), takes: row.takes, slots: make(chan struct{}, row.slots), queue: int64(row.queue)}
+					server := &slowServer{limiter: row.model().server(), takes: row.takes, sigma: row.sigma, slots: make(chan struct{}, row.slots), queue: int64(row.queue)}
 					var clients []http.RoundTripper
 					for range row.processes {
 						clients = append(clients, client(server))

@@ -21,10 +21,11 @@ func (b *bucket) Dispatch(now time.Time) {
 	b.WakeAt(wake, b.latest)
 }
 
-// step releases the call at the head, or returns when that is possible.
+// step releases the first call that still has time for a response, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	now = b.tick(now)
-	o := b.opening(now, b.First().Cost, true)
+	e := b.InTime(now)
+	o := b.opening(now, e.Cost, true)
 	if b.Len() > b.after.calls { // more have come: this never slows them down, because they have an estimate
 		b.after.usual = min(b.after.usual, b.pace())
 	}
@@ -48,9 +49,9 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	case interval > 0:
 		b.after.next = now.Add(interval)
 	}
-	f := flight{cost: b.First().Cost}
+	f := flight{cost: e.Cost}
 	b.use(&f, now)
-	b.Grant(b.First(), f)
+	b.Grant(e, f)
 	return time.Time{}
 }
 
