@@ -802,11 +802,7 @@ func TestAttack_heldResponsesPinConnections(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: base}
 		served := func(ctx context.Context) bool {
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, srv.URL, "").WithContext(ctx))
-			if err != nil {
-				return false
-			}
-			readAll(t, resp)
-			return resp.StatusCode == http.StatusOK
+			return finish(t, resp, err)
 		}
 		for range 30 {
 			require.True(t, served(t.Context()))
@@ -819,10 +815,8 @@ func TestAttack_heldResponsesPinConnections(t *testing.T) {
 		var failed, slow atomic.Int64
 		for range 6 * 40 {
 			calls.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
 				start := time.Now()
-				if !served(ctx) {
+				if !served(withDeadline(t, 10*time.Second)) {
 					failed.Add(1)
 				} else if start.Sub(begun) > 2*time.Second && time.Since(start) > time.Second {
 					slow.Add(1)

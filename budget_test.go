@@ -1,7 +1,6 @@
 package resilienthttp_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -74,10 +73,7 @@ func TestBudget_scattered503(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				all.Go(func() {
 					resp, err := tr.RoundTrip(get(t))
-					if err == nil {
-						readAll(t, resp)
-					}
-					if err == nil && resp.StatusCode == http.StatusOK {
+					if finish(t, resp, err) {
 						served.Add(1)
 					}
 				})
@@ -274,15 +270,10 @@ func lostCalls(t *testing.T, tr *resilienthttp.Transport, deadline, length, ever
 	begun := time.Now()
 	for at := time.Duration(0); at < length; at = time.Since(begun) {
 		calls.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), deadline)
-			defer cancel()
 			trace := &resilienthttp.Trace{CallDone: func(done *resilienthttp.Call) { requireAccounted(t, done) }}
-			resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithTrace(ctx, trace)))
-			if (err != nil || resp.StatusCode != http.StatusOK) && at >= from && at < to {
+			resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithTrace(withDeadline(t, deadline), trace)))
+			if !finish(t, resp, err) && at >= from && at < to {
 				lost.Add(1)
-			}
-			if err == nil {
-				_ = resp.Body.Close()
 			}
 		})
 		time.Sleep(every)
@@ -415,8 +406,7 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 				_ = discard(tr, firstCall)
 			}()
 			time.Sleep(s / 5)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*s)
-			defer cancel()
+			ctx := withDeadline(t, 20*s)
 			if row.second == "batch" {
 				ctx = resilienthttp.WithPriority(ctx, resilienthttp.PriorityBatch)
 			}

@@ -257,9 +257,7 @@ func TestInDoubt_attempts(t *testing.T) {
 			req.Method = row.method
 			req.Header.Set("Idempotency-Key", "one")
 			resp, err := tr.RoundTrip(req)
-			if err == nil {
-				readAll(t, resp)
-			}
+			finish(t, resp, err)
 			assert.Equal(t, row.want, resilienthttp.InDoubt(resp, err), resilienthttp.Explain(resp, err))
 		})
 	}
@@ -407,9 +405,7 @@ func TestInDoubt_redirects(t *testing.T) {
 				client.CheckRedirect = func(*http.Request, []*http.Request) error { return row.check(cancel) }
 			}
 			resp, err := client.Do(newCall(ctx, t, row.method, "charge"))
-			if err == nil {
-				readAll(t, resp)
-			}
+			finish(t, resp, err)
 			assert.Equal(t, row.fails, err != nil)
 			assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err), "%v", err)
 			if failed, ours := errors.AsType[*resilienthttp.Error](err); ours {

@@ -121,9 +121,7 @@ func TestErrorsAreFound(t *testing.T) {
 				}
 				var resp *http.Response
 				resp, err = client.Do(get(t).WithContext(ctx))
-				if err == nil {
-					readAll(t, resp)
-				}
+				finish(t, resp, err)
 				cancel()
 			}
 			require.Error(t, err)

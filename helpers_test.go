@@ -220,6 +220,15 @@ func readAll(tb testing.TB, resp *http.Response) string {
 	return string(text)
 }
 
+// finish reads the response of a call, if there is one, and reports whether it is a 200.
+func finish(tb testing.TB, resp *http.Response, err error) bool {
+	tb.Helper()
+	if err == nil {
+		readAll(tb, resp)
+	}
+	return err == nil && resp.StatusCode == http.StatusOK
+}
+
 // trackedBodies gives a request a body, and a GetBody, and counts how often each
 // of the bodies is closed.
 type trackedBodies struct {

@@ -126,11 +126,7 @@ func succeeds(t *testing.T, client http.RoundTripper, path string, deadline time
 	r := get(t).WithContext(ctx)
 	r.URL.Path = path
 	resp, err := client.RoundTrip(r)
-	if err != nil {
-		return false
-	}
-	readAll(t, resp)
-	return resp.StatusCode == http.StatusOK
+	return finish(t, resp, err)
 }
 
 // serve counts the calls that are served in a time, with one Transport for each process.
@@ -490,23 +486,18 @@ func TestRateLimit_customerInTheBody(t *testing.T) {
 			})}
 			draws := rand.New(rand.NewPCG(seed, 1))
 			for range 600 {
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				r := get(t).WithContext(ctx)
+				r := get(t).WithContext(withDeadline(t, 2*time.Second))
 				busy := draws.IntN(4) == 0
 				if busy {
 					r.Header.Set("X-Customer", "busy")
 				}
 				resp, err := tr.RoundTrip(r)
-				if err == nil {
-					readAll(t, resp)
-				}
+				ok := finish(t, resp, err)
 				if !busy {
-					calls++
-					if err != nil || resp.StatusCode != http.StatusOK {
+					if calls++; !ok {
 						failed++
 					}
 				}
-				cancel()
 				time.Sleep(time.Second)
 			}
 		})
@@ -545,18 +536,12 @@ func TestRateLimit_processesOfOneWindow(t *testing.T) {
 					all.Go(func() {
 						for time.Since(begun) < length {
 							time.Sleep(time.Duration(rand.ExpFloat64() * float64(pause)))
-							ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-							resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+							ok := succeeds(t, tr, "/", 20*time.Second)
 							mu.Lock()
-							calls++
-							if err != nil || resp.StatusCode != http.StatusOK {
+							if calls++; !ok {
 								failed++
 							}
 							mu.Unlock()
-							if err == nil {
-								readAll(t, resp)
-							}
-							cancel()
 						}
 					})
 				}

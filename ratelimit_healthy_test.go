@@ -192,9 +192,7 @@ func TestHealthyServer_beside429s(t *testing.T) {
 				time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / (row.healthy + row.others)))
 				healthy := random.Float64()*(row.healthy+row.others) < row.healthy
 				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					defer cancel()
-					req, start := get(t).WithContext(ctx), time.Now()
+					req, start := get(t).WithContext(withDeadline(t, 10*time.Second)), time.Now()
 					if !healthy {
 						req.URL.Path = row.path
 						req.Header.Set("Customer", "rejected")

@@ -363,12 +363,10 @@ func TestWrongQuotas_costOneCall(t *testing.T) {
 			failed := 0
 			for range 400 {
 				for _, path := range []string{"/other", "/free"} {
-					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-					if _, _, err := s.get(ctx, path); err != nil && path == "/free" {
+					if _, _, err := s.get(withDeadline(t, 5*time.Second), path); err != nil && path == "/free" {
 						require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
 						failed++
 					}
-					cancel()
 					time.Sleep(100 * time.Millisecond)
 				}
 			}

@@ -144,15 +144,9 @@ func runJob(t *testing.T, model limiterModel, calls, workers int, deadline time.
 	for range workers {
 		all.Go(func() {
 			for range next {
-				ctx, cancel := context.WithTimeout(t.Context(), deadline)
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				if err == nil {
-					readAll(t, resp)
-				}
-				if err == nil && resp.StatusCode == http.StatusOK {
+				if succeeds(t, tr, "/", deadline) {
 					served.Add(1)
 				}
-				cancel()
 			}
 		})
 	}

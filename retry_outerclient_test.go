@@ -161,9 +161,7 @@ func TestOuterRetries(t *testing.T) {
 				}
 				for range own {
 					resp, err := client.Do(row.again(first))
-					if err == nil {
-						readAll(t, resp)
-					}
+					finish(t, resp, err)
 					time.Sleep(time.Second)
 				}
 				require.Len(t, base.calls(), row.want)

@@ -454,9 +454,7 @@ func TestStream_countsAsStatus(t *testing.T) {
 			tr.Breaker = &resilienthttp.Breaker{MaxWait: -1, Cooldown: time.Minute, MaxCooldown: time.Minute}
 			for range 30 {
 				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-				if err == nil {
-					readAll(t, resp)
-				}
+				finish(t, resp, err)
 				time.Sleep(10 * time.Millisecond)
 			}
 			s := tr.State().Scopes[0]

@@ -338,10 +338,7 @@ func TestSlowAttempt_tokensForRetries(t *testing.T) {
 				path = "/slow"
 			}
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				req := newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)
-				if resp, err := tr.RoundTrip(req); err != nil || resp.StatusCode != http.StatusOK {
+				if !succeeds(t, tr, path, 30*time.Second) {
 					failed[path].Add(1)
 				}
 			})

@@ -1023,9 +1023,7 @@ func TestNotBefore(t *testing.T) {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			start := time.Now()
 			resp, err := (&http.Client{Transport: row.tr}).Do(get(t))
-			if err == nil {
-				readAll(t, resp)
-			}
+			finish(t, resp, err)
 			want := time.Time{}
 			if row.want > 0 {
 				want = start.Add(row.want)

@@ -905,9 +905,7 @@ func TestBadGates(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 				require.NotEqual(t, resp == nil, err == nil)
-				if err == nil {
-					readAll(t, resp)
-				}
+				finish(t, resp, err)
 				cancel()
 			}
 			require.LessOrEqual(t, sent.Load(), int64(8*50))
