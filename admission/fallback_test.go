@@ -150,14 +150,10 @@ func TestQuota_fallbackAfterQuietTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newSlowStore(time.Millisecond)
 			h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
-			for range 20 {
-				ask(t, h)
-			}
+			asks(t, h, 20)
 			sleep(11 * time.Second)
 			store.setDelay(hangs)
-			for range late {
-				ask(t, h)
-			}
+			asks(t, h, late)
 			before := store.calls.Load()
 			ask(t, h)
 			require.Equal(t, fallback, store.calls.Load() == before)
@@ -169,18 +165,11 @@ func TestQuota_fallbackAfterQuietTime(t *testing.T) {
 // the probe.
 func TestQuota_probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newSlowStore(time.Millisecond)
-		h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
-		ask(t, h)
-		store.setDelay(hangs)
-		for range 3 {
-			ask(t, h)
-		}
+		store, h := hangingStore(t, 0)
+		asks(t, h, 3)
 		require.EqualValues(t, 3, store.calls.Load(), "the fallback began: 2 of 3 answers were late")
 		sleep(990 * time.Millisecond)
-		for range 10 {
-			ask(t, h)
-		}
+		asks(t, h, 10)
 		require.EqualValues(t, 3, store.calls.Load())
 		sleep(300 * time.Millisecond) // the jitter of a probe
 		var all sync.WaitGroup
@@ -194,9 +183,7 @@ func TestQuota_probes(t *testing.T) {
 		ask(t, h, within(t, 10*time.Millisecond))
 		require.EqualValues(t, 5, store.calls.Load())
 		store.setDelay(time.Millisecond)
-		for range 10 {
-			ask(t, h)
-		}
+		asks(t, h, 10)
 		require.EqualValues(t, 15, store.calls.Load(), "the first of them was the probe")
 	})
 }
@@ -236,11 +223,11 @@ func TestQuota_storeConnects(t *testing.T) {
 	}
 }
 
-// hangingStore returns a store that hangs after its first answer, and a handler that waits 3 s for it.
-func hangingStore(t *testing.T) (*slowStore, http.Handler) {
+// hangingStore returns a store that hangs after its first answer, and a handler that waits for it.
+func hangingStore(t *testing.T, timeout time.Duration) (*slowStore, http.Handler) {
 	t.Helper()
 	store := newSlowStore(time.Millisecond)
-	h := (&admission.Quota{Limit: 1000, Store: store, Timeout: 3 * time.Second}).Handler(ok())
+	h := (&admission.Quota{Limit: 1000, Store: store, Timeout: timeout}).Handler(ok())
 	ask(t, h)
 	store.setDelay(hangs)
 	return store, h
@@ -250,7 +237,7 @@ func hangingStore(t *testing.T) (*slowStore, http.Handler) {
 // it.
 func TestQuota_lateAnswerAfterFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, h := hangingStore(t)
+		store, h := hangingStore(t, 3*time.Second)
 		var all sync.WaitGroup
 		for n := range 32 { // late from 3 s to 6.1 s; the fallback begins at 3.1 s
 			all.Go(func() {
@@ -271,7 +258,7 @@ func TestQuota_lateAnswerAfterFallback(t *testing.T) {
 // A12: a late answer to a probe says nothing about the store after the fallback that it tested.
 func TestQuota_lateProbeAfterFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, h := hangingStore(t)
+		store, h := hangingStore(t, 3*time.Second)
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() { ask(t, h) })
@@ -367,8 +354,7 @@ func TestQuota_replayWithLateStore(t *testing.T) {
 		}
 		require.EqualValues(t, 3, failures.Load())
 		require.EqualValues(t, 6, store.calls.Load(), "3 of 6 late are not more than half")
-		ask(t, h)
-		ask(t, h)
+		asks(t, h, 2)
 		require.EqualValues(t, 7, store.calls.Load(), "4 of 7 are")
 	})
 }

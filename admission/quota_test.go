@@ -47,6 +47,14 @@ func ask(tb testing.TB, h http.Handler, change ...func(*http.Request)) *http.Res
 	return w.Result()
 }
 
+// asks asks n times.
+func asks(tb testing.TB, h http.Handler, n int) {
+	tb.Helper()
+	for range n {
+		ask(tb, h)
+	}
+}
+
 func from(address string) func(*http.Request) {
 	return func(r *http.Request) { r.RemoteAddr = address }
 }
@@ -131,8 +139,7 @@ func TestQuota_retryAfter(t *testing.T) {
 		for _, sliding := range []bool{false, true} {
 			quota := &admission.Quota{Limit: 2, Window: 100 * time.Second, Sliding: sliding}
 			h := quota.Handler(ok())
-			ask(t, h)
-			ask(t, h)
+			asks(t, h, 2)
 			seen, soonest := map[string]bool{}, math.MaxInt
 			for range 200 {
 				rejected := ask(t, h)
@@ -248,8 +255,7 @@ func TestQuota_nested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := (&admission.Quota{Name: "day", Limit: 1000, Window: 24 * time.Hour}).Handler(
 			(&admission.Quota{Name: "second", Limit: 2, Window: time.Second}).Handler(ok()))
-		ask(t, h)
-		ask(t, h)
+		asks(t, h, 2)
 		rejected := ask(t, h)
 		require.Equal(t, http.StatusTooManyRequests, rejected.StatusCode)
 		require.Equal(t, []string{`"day";q=1000;w=86400`, `"second";q=2;w=1`}, rejected.Header.Values("RateLimit-Policy"))

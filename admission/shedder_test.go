@@ -276,9 +276,7 @@ func TestShedder_deadlineShorterThanQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &admission.Shedder{Max: 1, Queue: 10, MaxWait: time.Hour, Priority: admission.PriorityFromHeader}
 		h := s.Handler(taking(100 * ms))
-		for range 20 {
-			ask(t, h)
-		}
+		asks(t, h, 20)
 		for range 5 {
 			later(t, h, by("critical"))
 			synctest.Wait()
@@ -525,9 +523,7 @@ func TestShedderAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
 		s := new(admission.Shedder)
 		h := s.Handler(taking(10 * ms))
-		for range 200 {
-			ask(t, h)
-		}
+		asks(t, h, 200)
 		before := s.State()
 		sleep(1000 * time.Hour)
 		require.Equal(t, before, s.State())
@@ -602,9 +598,7 @@ func TestShedder_failuresAreNoSamples(t *testing.T) {
 				sleep(10 * ms)
 			}
 		}))
-		for range 100 {
-			ask(t, h)
-		}
+		asks(t, h, 100)
 		before := s.State()
 		require.Equal(t, 10*ms, before.BaselineLatency)
 		for range 200 {
