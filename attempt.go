@@ -55,7 +55,6 @@ type attempt struct {
 	readTimer *time.Timer // of Policy.ReadTimeout
 	closed    atomic.Bool
 	sampled   bool // its duration is counted
-	unheld    bool // it has taken its route of those that work: it has no permit of the circuit
 }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.

@@ -16,8 +16,8 @@ import (
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
 // failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
 // at least MinRequests results in the Window are failures, after a series of failures, or at a failure without tokens when nothing
-// has succeeded for a Window. Its probes take turns by route. Unless it is Static, it does not hold a route that works while another fails: one
-// call of it at a time is sent. See docs/circuit-breaker.md.
+// has succeeded for a Window. Its probes take turns by route. Unless it is Static, it does not hold a route that works while another fails.
+// See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384
@@ -128,14 +128,14 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		routeHash := c.routeHash()
-		if fails := a.visit.Record.fails.Load(); !c.breaker.Static && fails != 0 && fails != routeHash && a.visit.Record.works.take(routeHash) {
-			a.unheld = true // its result says nothing about the route that fails
-			return now, nil
+		works := a.visit.Record.works.has(routeHash)
+		if fails := a.visit.Record.fails.Load(); !c.breaker.Static && fails != 0 && fails != routeHash && works {
+			return now, nil // without a permit: its result says nothing about the route that fails
 		}
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
 				Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
-				Route: routeHash, Works: a.visit.Record.works.has(routeHash),
+				Route: routeHash, Works: works,
 			}}
 			if c.retries != nil {
 				e.RestsTo = c.retries.restsTo

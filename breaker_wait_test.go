@@ -1204,8 +1204,7 @@ func TestBreaker_lateAnswers(t *testing.T) {
 	}
 }
 
-// §4.15: a path that always fails opens the circuit of its host. It does not hold the calls of a path that works: one at a
-// time is sent.
+// §4.15: a path that always fails opens the circuit of its host. It does not hold the calls of a path that works.
 func TestBreakerWait_besideFailingPaths(t *testing.T) {
 	for _, row := range []struct {
 		name       string

@@ -31,7 +31,6 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 		InFlight: a.visit.Record.inFlight.Count() - 1,
 		Forsaken: a.outcome == circuit.Failure && a.isForsaken(now),
 	}, now)
-	a.returnRoute()
 	a.reportQuota(info, now)
 	a.leaveFlight()
 	a.call.route.Done(&a.visit, route.Result{
@@ -39,14 +38,6 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 		NoWork: a.didNothing(), RetryAfter: a.report.RetryAfter,
 	})
 	return change
-}
-
-// returnRoute returns the route of an attempt that the circuit did not hold. One that failed no longer works.
-func (a *attempt) returnRoute() {
-	if a.unheld && !a.failed() {
-		a.visit.Record.works.add(a.call.routeHash())
-	}
-	a.unheld = false
 }
 
 // isForsaken reports whether the tokens for retries are spent.
@@ -59,7 +50,6 @@ func (a *attempt) cancelPermits(now time.Time) {
 	p := &a.permits
 	p.circuit.Cancel(now)
 	p.circuit = circuit.Permit{}
-	a.returnRoute()
 	if p.quota != nil {
 		p.quota.Cancel(now)
 		p.quota = nil

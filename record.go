@@ -121,7 +121,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 	case a.failed():
 		hash := a.call.routeHash()
 		r.fails.Store(hash)
-		r.works.take(hash)
+		r.works.remove(hash)
 	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
 		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
@@ -215,8 +215,8 @@ func (p *patience) over(age time.Duration) bool {
 	return false
 }
 
-// workingRoutes are hashes of routes of which the last attempt succeeded. While the circuit holds the calls of another one that
-// fails, one call at a time of each of them is sent: it takes its route, and returns it unless it fails.
+// workingRoutes are hashes of routes of which the last attempt succeeded. While another one fails, the circuit does not hold their
+// calls.
 type workingRoutes [16]atomic.Uint32
 
 // of returns the place of a route, and what is there if it works.
@@ -234,7 +234,7 @@ func (w *workingRoutes) add(hash uint64) {
 	place.Store(works)
 }
 
-func (w *workingRoutes) take(hash uint64) bool {
+func (w *workingRoutes) remove(hash uint64) {
 	place, works := w.of(hash)
-	return place.CompareAndSwap(works, 0)
+	place.CompareAndSwap(works, 0)
 }
