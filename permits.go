@@ -40,7 +40,7 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	return change
 }
 
-// isForsaken reports whether the tokens for retries are spent.
+// isForsaken reports whether the tokens for retries are spent, so that the call can only wait for the circuit.
 func (a *attempt) isForsaken(now time.Time) bool {
 	return a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
 }
