@@ -40,9 +40,9 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	return change
 }
 
-// isForsaken reports whether the tokens for retries are spent, so that the call can only wait for the circuit.
+// isForsaken reports whether the tokens for retries are spent, and the route that succeeded last has failed since.
 func (a *attempt) isForsaken(now time.Time) bool {
-	return a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
+	return a.visit.Record.worked.Load() == 0 && a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
 }
 
 // cancelPermits returns what an attempt without a result holds. A gate rejects it, or Base panicked.

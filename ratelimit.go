@@ -132,7 +132,8 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(&a.visit)
 	r.NoWait, r.AtOnce, r.Waiter = a.concurrent, a.visit.AtOnce, (*queuedAttempt)(a)
 	if !c.deadline.IsZero() {
-		r.Deadline = c.deadline.Add(-2 * a.visit.Record.circuit.Usual()) // after a longer wait many responses would come too late
+		usual := a.visit.Record.circuit.Usual()
+		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second)) // after a longer wait many responses would come too late
 	}
 	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
 		r.Around = outer.permits.slot

@@ -26,6 +26,7 @@ type record struct {
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
 	fails     atomic.Uint64 // the hash of the route of the last failure; zero: none
 	works     workingRoutes
+	worked    atomic.Uint64 // the hash of the route of the last success; zero: it has failed since
 	created   time.Duration // since the origin
 
 	responses latency.Quick // successes
@@ -122,10 +123,13 @@ func (a *attempt) noteOutcome(now time.Time) {
 		hash := a.call.routeHash()
 		r.fails.Store(hash)
 		r.works.remove(hash)
+		r.worked.CompareAndSwap(hash, 0)
 	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
 		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
-			r.works.add(a.call.routeHash())
+			hash := a.call.routeHash()
+			r.works.add(hash)
+			r.worked.Store(hash)
 		}
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
