@@ -128,7 +128,7 @@ type Result struct {
 	Retry   bool // not the first attempt of its call
 
 	InFlight int  // other attempts in flight in the scope
-	Forsaken bool // the tokens for retries are spent
+	Forsaken bool // the tokens for retries are spent, and the route that succeeded last has failed since
 }
 
 // Permit permits one attempt. The caller must call Done or Cancel once; the methods of the

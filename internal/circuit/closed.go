@@ -167,7 +167,7 @@ func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 }
 
 // tooMany reports whether the failure opens the circuit: by the ratio of failures, by the streak, or because the tokens for
-// retries are spent and nothing has succeeded in the Window: its call then waits instead of being refused. A streak opens it if
+// retries are spent and nothing has succeeded in the Window, nor does the last route that did: its call then waits instead of being refused. A streak opens it if
 // chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
 // MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because many
 // servers reject at once and answer late. Of a streak older than an answer takes, there must be fewer than failures, and those

@@ -264,7 +264,7 @@ func TestClosed_hangsFromTheBeginning(t *testing.T) {
 	require.Equal(t, "open", b.path())
 }
 
-// Law L2: when the tokens for retries are spent, one quick failure opens the circuit if nothing has succeeded in
+// Law L2: when the tokens for retries are spent, and the last route that worked fails, one quick failure opens the circuit if nothing has succeeded in
 // the Window.
 func TestClosed_withoutTokens(t *testing.T) {
 	const s = time.Second
@@ -278,7 +278,7 @@ func TestClosed_withoutTokens(t *testing.T) {
 		{"no success", Rules{}, 0, Result{Forsaken: true}, "open"},
 		{"none in the Window", Rules{}, 11 * s, Result{Forsaken: true}, "open"},
 		{"one in the Window", Rules{}, 9 * s, Result{Forsaken: true}, ""},
-		{"there are tokens", Rules{}, 0, Result{}, ""},
+		{"there are tokens, or another route works", Rules{}, 0, Result{}, ""},
 		{"a timeout", Rules{}, 0, Result{Forsaken: true, TimeOut: true}, ""},
 		{"slow", Rules{}, 11 * s, Result{Forsaken: true, Took: s}, ""},
 		{"Static", Rules{Static: true}, 0, Result{Forsaken: true}, ""},
