@@ -16,7 +16,7 @@ import (
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
 // failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
 // at least MinRequests results in the Window are failures, after a series of failures, or at a failure without tokens when nothing
-// has succeeded for a Window. Its probes take turns by route. Unless it is Static, it does not hold a route that works while another fails.
+// has succeeded for a Window. Its probes take turns by route. Unless it is Static, it does not hold a route that works while another fails: its calls are probes.
 // See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
@@ -130,9 +130,8 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 		routeHash := c.routeHash()
 		works := a.visit.Record.works.has(routeHash)
 		if fails := a.visit.Record.fails.Load(); !c.breaker.Static && fails != 0 && fails != routeHash && works {
-			return now, nil // without a permit: its result says nothing about the route that fails
-		}
-		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
+			a.permits.circuit, rejection = a.visit.Record.circuit.Pass(now), nil
+		} else if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
 				Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
 				Route: routeHash, Works: works,

@@ -1243,6 +1243,33 @@ func TestBreakerWait_besideFailingPaths(t *testing.T) {
 	}
 }
 
+// §4.15: of a path that fails for minutes beside one that works, callers get the server's responses. By chance the circuit opens, and
+// the path that works closes it.
+func TestBreakerWait_besideAPathThatFails(t *testing.T) {
+	for _, working := range []float64{.2, .3} {
+		bubble.Run(t, fmt.Sprint(working), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, 2))
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(20 * time.Millisecond)
+				if r.URL.Path == "/fails" {
+					return response(r, http.StatusInternalServerError, ""), nil
+				}
+				return response(r, http.StatusOK, ""), nil
+			})}
+			var calls sync.WaitGroup
+			for range 6000 {
+				time.Sleep(time.Second / 20)
+				if random.Float64() < working {
+					calls.Go(func() { assert.True(t, succeeds(t, tr, "/works", 10*time.Second)) })
+					continue
+				}
+				calls.Go(func() { readAll(t, roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/fails", ""))) })
+			}
+			calls.Wait()
+		})
+	}
+}
+
 // §4.28: a server stops while it has no calls, and needs some seconds to start. The few calls that come then wait for it, although
 // the tokens for retries are spent.
 func TestBreakerWait_startsFromZero(t *testing.T) {

@@ -144,9 +144,6 @@ type Permit struct {
 
 // Current reports whether the circuit has not changed since it admitted the attempt.
 func (p Permit) Current() bool {
-	if p.circuit == nil {
-		return true
-	}
 	if p.opening == nil {
 		return p.circuit.closed.Load() == p.closed
 	}
@@ -169,6 +166,21 @@ func (c *Circuit) Admit(now time.Time) (Permit, *Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.admit(now)
+}
+
+// Pass is Admit for an attempt that the circuit does not hold. Its result counts as that of a probe, or under slow start.
+func (c *Circuit) Pass(now time.Time) Permit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opening != nil {
+		return c.probe(now)
+	}
+	p := Permit{circuit: c, closed: c.closed.Load()}
+	if l := p.closed.slowStart.Load(); l != nil {
+		l.send(now)
+		p.ended = new(bool)
+	}
+	return p
 }
 
 // admit is Admit for a locked circuit.

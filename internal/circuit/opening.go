@@ -45,17 +45,22 @@ func (o *opening) probeAt(rules *Rules, at time.Time) time.Time {
 
 // admitProbe admits a request to a circuit that is not closed. The circuit is locked.
 func (c *Circuit) admitProbe(now time.Time) (Permit, *Rejection) {
-	o := c.opening
 	if rejection := c.rejects(now); rejection != nil {
 		return Permit{}, rejection
 	}
+	return c.probe(now), nil
+}
+
+// probe returns the Permit of a probe. The circuit is not closed, and locked.
+func (c *Circuit) probe(now time.Time) Permit {
+	o := c.opening
 	p := Permit{circuit: c, opening: o, ended: new(bool)}
 	if !o.halfOpen {
 		o.halfOpen, p.Change = true, c.changed(Open, HalfOpen, now)
 	}
 	o.hold.Test(now)
 	o.inFlight++
-	return p, nil
+	return p
 }
 
 // describe returns the Opening, of which a nil one is zero.

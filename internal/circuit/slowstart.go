@@ -75,12 +75,16 @@ func (l *slowStart) admit(now time.Time) *Rejection {
 		l.quiet = now
 		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), lookAgain))}
 	}
+	l.send(now)
+	return nil
+}
+
+func (l *slowStart) send(now time.Time) {
 	l.inFlight++
 	l.admitted = now
 	if float64(l.inFlight) >= l.size/2 {
 		l.loaded = now
 	}
-	return nil
 }
 
 func (l *slowStart) done(sent, now time.Time, outcome Outcome) {

@@ -492,3 +492,26 @@ func TestSlowStart_countsAPermitOnce(t *testing.T) {
 		})
 	}
 }
+
+// §4.15: an attempt that the circuit does not hold is a probe of an open one, and counts under slow start.
+func TestCircuit_pass(t *testing.T) {
+	b := record(Rules{})
+	at := b.openedBy(t, epoch, outageLatency)
+	pass := func(o Outcome) {
+		p := b.Circuit(host).Pass(at)
+		b.note(p.Change)
+		b.done(p, Result{Outcome: o, Took: usualLatency}, at)
+	}
+	pass(Failure)
+	for range DefaultProbes {
+		pass(Success)
+	}
+	require.Equal(t, "open half-open open half-open closed", b.path(), "before the end of the cooldown")
+	l := b.limit()
+	passed := b.Circuit(host).Pass(at)
+	require.Equal(t, 1, l.inFlight)
+	_, _, ok := b.admit(at)
+	require.False(t, ok)
+	passed.Cancel(at)
+	require.Zero(t, l.inFlight)
+}
