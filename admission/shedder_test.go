@@ -485,22 +485,17 @@ func TestShedder_writeAfterHandler(t *testing.T) {
 func TestShedder_rejectionBeforeBody(t *testing.T) {
 	quota := &admission.Quota{Limit: 1, Window: time.Hour}
 	full := &admission.Shedder{Max: 1, Queue: -1}
-	g := newGated()
-	shed := full.Handler(g)
-	go shed.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
-	for full.State().InFlight == 0 {
-		sleep(ms)
-	}
-	limited := quota.Handler(ok())
-	ask(t, limited, from("127.0.0.1:1"))
-	for name, h := range map[string]http.Handler{"quota": limited, "shedder": shed} {
-		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(h)
-			defer server.Close()
-			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	for name, limit := range map[string]func(http.Handler) http.Handler{"quota": quota.Handler, "shedder": full.Handler} {
+		bubble.Run(t, name, func(t *testing.T) {
+			g := newGated()
+			h := limit(g)
+			go h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+			synctest.Wait()
+			n := memhttp.NewNetwork(t)
+			n.Serve(t, "mem.test", h)
+			conn, err := n.DialContext(t.Context(), "tcp", "mem.test:80")
 			require.NoError(t, err)
 			defer conn.Close()
-			require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 			reader := bufio.NewReader(conn)
 			const size = 256 << 10
 			for range 3 {
@@ -513,9 +508,9 @@ func TestShedder_rejectionBeforeBody(t *testing.T) {
 				require.False(t, resp.Close)
 				require.NoError(t, errOf(conn.Write(make([]byte, size))))
 			}
+			close(g.gate)
 		})
 	}
-	close(g.gate)
 }
 
 // A10: nothing runs at rest, and idle hours change nothing.
