@@ -131,6 +131,8 @@ func (a *attempt) noteOutcome(now time.Time) {
 			r.works.add(hash)
 			r.worked.Store(hash)
 		}
+	case a.end == endCanceled: // it may have hung
+		r.works.remove(a.call.routeHash())
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
