@@ -1270,6 +1270,38 @@ func TestBreakerWait_besideAPathThatFails(t *testing.T) {
 	}
 }
 
+// §4.15: a route of which a call was canceled may hang: the next one waits.
+func TestBreakerWait_canceledBesideAPathThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		works := true
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case r.URL.Path == "/fails":
+				return response(r, http.StatusInternalServerError, ""), nil
+			case works:
+				return response(r, http.StatusOK, ""), nil
+			}
+			sent.Add(1)
+			return hanging(r)
+		})}
+		require.True(t, succeeds(t, tr, "/", time.Second))
+		works = false
+		for range 40 {
+			go succeeds(t, tr, "/fails", time.Minute)
+		}
+		synctest.Wait()
+		require.Equal(t, resilienthttp.StateOpen, tr.State().Scopes[0].Breaker.State)
+		for range 5 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			_, err := tr.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+			require.Error(t, err)
+		}
+		require.EqualValues(t, 1, sent.Load())
+	})
+}
+
 // §4.28: a server stops while it has no calls, and needs some seconds to start. The few calls that come then wait for it, although
 // the tokens for retries are spent.
 func TestBreakerWait_startsFromZero(t *testing.T) {
