@@ -2,9 +2,13 @@ package idempotency_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,6 +124,131 @@ func TestHandler_twoInARow(t *testing.T) {
 			}
 			assert.EqualValues(t, 1, inner.executions.Load())
 			assert.Empty(t, outer.unknowns())
+		})
+	}
+}
+
+// A problem's kind, status and fields are a contract with clients: change this
+// table only together with docs/server-idempotency.md.
+func TestProblemsAreAContract(t *testing.T) {
+	ok := answer(http.StatusCreated, "made")
+	memory := func(next http.HandlerFunc, change ...func(*idempotency.Handler)) *rig {
+		return newRig(new(idempotency.Memory), next, change...)
+	}
+	failing := func(verb string, err error) *rig {
+		return newRig(faulty(new(idempotency.Memory), rule{verb, 1, always, fault{before: err}}), ok)
+	}
+	store := new(idempotency.Memory)
+	inProgress := newRig(store, ok)
+	crash(t, inProgress.Handler, store, request(t))
+	nothing := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Handler", "this") }
+	for _, row := range []struct {
+		kind, title, detail string
+		status              int
+		should, after       string // X-Should-Retry, Retry-After
+		rig                 *rig
+		request             func(*http.Request)
+		twice               bool // the second response counts
+	}{
+		{kind: "key-missing", title: "An idempotency key is required", detail: "Send one in Idempotency-Key.", status: 400, rig: memory(ok),
+			request: func(r *http.Request) { r.Header.Del("Idempotency-Key") }},
+		{kind: "key-invalid", title: "The idempotency key is malformed", detail: "Idempotency-Key is there more than once", status: 400, rig: memory(ok),
+			request: func(r *http.Request) { r.Header.Add("Idempotency-Key", "b") }},
+		{kind: "scope", title: "The request does not belong to a known account", status: 403, rig: memory(ok),
+			request: func(r *http.Request) { r.Header.Set("Tenant", "unknown") }},
+		{kind: "body-incomplete", title: "The request's body is incomplete", status: 400, rig: memory(ok),
+			request: func(r *http.Request) { r.ContentLength++ }},
+		{kind: "body-too-large", title: "The request's body is too large", detail: "The limit is 3 bytes.", status: 413,
+			rig: memory(ok, func(h *idempotency.Handler) { h.MaxBody = 3 })},
+		{kind: "in-progress", title: "A request with this key is being executed", status: 409, after: "1", rig: inProgress},
+		{kind: "mismatch", title: "The key was used for another request", status: 422, should: "false", twice: true, rig: memory(ok),
+			request: func(r *http.Request) { r.URL.RawQuery = "n=" + time.Now().String() }},
+		{kind: "unreplayable", title: "The request was executed before; its response is not stored", status: 409, should: "false", twice: true,
+			rig: memory(ok, func(h *idempotency.Handler) { h.MaxResponse = 1 })},
+		{kind: "unknown", title: "It is not known whether the request took effect", status: 409, should: "false", twice: true,
+			rig: memory(func(http.ResponseWriter, *http.Request) { panic("test") })},
+		{kind: "no-response", title: "The handler gave no complete response", status: 500, should: "false", rig: memory(nothing)},
+		{kind: "load", title: "The request was executed before; its response is not available now", status: 503, twice: true,
+			rig: memory(refers(http.StatusCreated), rebuild(idempotency.Result{}, errDown))},
+		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
+			rig: failing(onReserve, errDown)},
+		{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: 503,
+			rig: failing(onComplete, idempotency.ErrLeaseLost)},
+		{kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false", rig: newRig(nil, ok)},
+	} {
+		bubble.Run(t, row.kind, func(t *testing.T) {
+			send := func() *httptest.ResponseRecorder {
+				time.Sleep(time.Second)
+				req := request(t)
+				if row.request != nil {
+					row.request(req)
+				}
+				w, _ := servePanicking(row.rig, req)
+				return w
+			}
+			w := send()
+			if row.twice {
+				w = send()
+			}
+			assert.Equal(t, row.status, w.Code)
+			want := map[string]any{"type": problemBase + row.kind, "title": row.title, "status": float64(row.status)}
+			if row.detail != "" {
+				want["detail"] = row.detail
+			}
+			var got map[string]any
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), "%s", w.Body)
+			assert.Equal(t, want, got)
+
+			header := http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}}
+			if row.should != "" {
+				header.Set("X-Should-Retry", row.should)
+			}
+			if row.after != "" {
+				header.Set("Retry-After", row.after)
+			}
+			assert.Equal(t, header, w.Header())
+			event := row.rig.last(t)
+			assert.Equal(t, row.status, event.Code)
+		})
+	}
+}
+
+// Each type has an anchor on the page, and each anchor has a type in this table.
+func TestProblemsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/server-idempotency.md")
+	require.NoError(t, err)
+	var documented []string
+	for _, match := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z-]+)\"></a>`([a-z-]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(page), -1) {
+		assert.Equal(t, match[1], match[2])
+		documented = append(documented, match[1]+" "+match[3])
+	}
+	assert.ElementsMatch(t, []string{
+		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
+		"mismatch 422", "unreplayable 409", "load 503", "unknown 409", "no-response 500", "store 503", "lease-lost 503", "misconfigured 500",
+	}, documented)
+}
+
+// The types of problems can have the service's own base URL.
+func TestHandler_ProblemBase(t *testing.T) {
+	for _, row := range []struct{ name, base, want string }{
+		{"none: the page of this package", "", problemBase + "key-missing"},
+		{"a URL of the service: the kind follows", "https://api.shop.example/problems/", "https://api.shop.example/problems/key-missing"},
+		{"a path: the kind follows", "/problems#", "/problems#key-missing"},
+		{"no URL: misconfigured", "https://api.shop.example/%zz", ""},
+		{"a space: misconfigured", "https://api.shop.example/my problems/", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "shop", nil }, http.NotFoundHandler())
+			h.ProblemBase = row.base
+			if row.want == "" {
+				require.ErrorContains(t, h.Validate(), "ProblemBase is \""+row.base+"\", want a URL")
+				return
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/charges", http.NoBody))
+			var got struct{ Type string }
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+			require.Equal(t, row.want, got.Type)
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // published are models of retries that others published. Each has a client of its own, which
-// published_test.go runs in this simulator beside the published figures.
+// ride_test.go runs in this simulator beside the published figures.
 //
 // The libraries get the timeout of the model for each attempt, because the models give an
 // attempt a timeout and a call none. This library gets it as AttemptTimeout, the others from
