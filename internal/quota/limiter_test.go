@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -60,7 +61,7 @@ func TestHostileHeaders(t *testing.T) {
 			}
 			b := e.Permit.bucket
 			require.Zero(t, b.inflight)
-			require.LessOrEqual(t, len(b.dims), maxDimensions)
+			require.LessOrEqual(t, len(b.dims), ratelimitheader.MaxDimensions)
 		}
 	})
 }
