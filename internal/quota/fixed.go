@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -26,10 +27,6 @@ type fixedLimit struct {
 // become available, and none is taken earlier.
 const timerSlack = 20 * time.Millisecond
 
-// clockStep is the step of a clock that goes back, as in the next testing/synctest bubble. A smaller
-// one is the delay between reading the clock and getting the lock.
-const clockStep = time.Second
-
 func newFixedLimit(rate float64, burst int, next *fixedLimit, now time.Time) *fixedLimit {
 	s := &fixedLimit{rate: rate, burst: float64(burst), tokens: float64(burst), next: next, last: now}
 	s.Gate, s.Mu, s.Fixed = s, &s.mu, true
@@ -38,7 +35,7 @@ func newFixedLimit(rate float64, burst int, next *fixedLimit, now time.Time) *fi
 
 // fill adds the tokens since the last call.
 func (s *fixedLimit) fill(now time.Time) {
-	if s.last.Sub(now) > clockStep {
+	if hold.WentBack(s.last, now) {
 		s.last = now
 	}
 	if !now.After(s.last) {
