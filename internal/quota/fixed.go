@@ -27,6 +27,8 @@ type fixedLimit struct {
 // become available, and none is taken earlier.
 const timerSlack = 20 * time.Millisecond
 
+const rounding = 1e-6 // of tokens that a time adds
+
 func newFixedLimit(rate float64, burst int, next *fixedLimit, now time.Time) *fixedLimit {
 	s := &fixedLimit{rate: rate, burst: float64(burst), tokens: float64(burst), next: next, last: now}
 	s.Gate, s.Mu, s.Fixed = s, &s.mu, true
@@ -52,8 +54,7 @@ func (s *fixedLimit) fill(now time.Time) {
 // Take implements waitqueue.Gate.
 func (s *fixedLimit) Take(now time.Time, _ int64) (token struct{}, ok bool) {
 	s.fill(now)
-	const epsilon = 1e-9 // rounding error
-	if s.tokens < 1-epsilon {
+	if s.tokens < 1-rounding {
 		return token, false
 	}
 	s.tokens--
