@@ -205,7 +205,7 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 
 // slowFailure is the minimum latency of a failure that indicates a long queue. A rejected
 // connection takes less, and a shorter queue is no problem.
-const slowFailure = 100 * time.Millisecond
+const slowFailure = DefaultCooldown
 
 // minSlow is the minimum latency of a slow failure.
 func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
@@ -217,7 +217,7 @@ func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= 
 // the deadline of the call ends it.
 func minTimeout(baseline time.Duration) time.Duration {
 	if baseline == 0 {
-		return time.Second
+		return hanging
 	}
 	return max(slowFailure, 4*baseline)
 }
