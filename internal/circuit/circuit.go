@@ -330,19 +330,16 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 		if c.openings == nil {
 			c.openings = new(window.Counter)
 		}
-		c.openings.Add(at, openingsWindow, 1, 0)
+		c.openings.Add(at, window.Status, 1, 0)
 	}
 	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now), Opening: c.opening.describe()}
 }
-
-// openingsWindow is the time for which openings are counted.
-const openingsWindow = 5 * time.Minute
 
 // countOpenings returns how often the closed circuit has opened lately. The circuit is locked.
 func (c *Circuit) countOpenings(now time.Time) int {
 	if c.openings == nil {
 		return 0
 	}
-	n, _ := c.openings.Newest(now.Sub(c.breaker.origin), openingsWindow, window.Buckets)
+	n, _ := c.openings.Newest(now.Sub(c.breaker.origin), window.Status, window.Buckets)
 	return int(n)
 }

@@ -207,11 +207,11 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 // connection takes less, and a shorter queue is no problem.
 const slowFailure = DefaultCooldown
 
-// minSlow is the minimum latency of a slow failure.
-func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
+// MinSlow is the minimum latency of a slow failure.
+func MinSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
 
 // isSlow reports whether a result indicates a long queue. Without a baseline nothing is slow.
-func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= minSlow(baseline) }
+func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= MinSlow(baseline) }
 
 // minTimeout is the minimum latency of an attempt without a response that is a failure when
 // the deadline of the call ends it.

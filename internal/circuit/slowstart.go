@@ -41,7 +41,7 @@ const (
 // latency. It is nil if the slowest failure was quick and few were timeouts, or if it was no slower than the response: then the
 // server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most DefaultMinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
-	if rules.Static || slowestFailure < response || slowestFailure < minSlow(baseline) && !before.slow {
+	if rules.Static || slowestFailure < response || slowestFailure < MinSlow(baseline) && !before.slow {
 		return nil
 	}
 	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, size: newSize, quiet: now, cut: now}

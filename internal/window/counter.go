@@ -17,6 +17,9 @@ const (
 	// MinLength is the minimum length of a window. A shorter length means this one.
 	MinLength = time.Millisecond
 
+	// Status is the length of the windows of a status.
+	Status = 5 * time.Minute
+
 	// CounterMax is the maximum of each count within one bucket. A larger count stays at this value.
 	CounterMax = 1<<countBits - 1
 
