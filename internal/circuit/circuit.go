@@ -186,7 +186,10 @@ func (c *Circuit) Pass(now time.Time) Permit {
 // admit is Admit for a locked circuit.
 func (c *Circuit) admit(now time.Time) (Permit, *Rejection) {
 	if c.opening != nil {
-		return c.admitProbe(now)
+		if rejection := c.rejects(now); rejection != nil {
+			return Permit{}, rejection
+		}
+		return c.probe(now), nil
 	}
 	s := c.closed.Load()
 	p := Permit{circuit: c, closed: s}
@@ -245,7 +248,9 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change := c.done(p, r, now)
-	c.dispatch(now)
+	if c.waitingCalls() > 0 {
+		c.waiting.Dispatch(now)
+	}
 	return change
 }
 
@@ -340,6 +345,6 @@ func (c *Circuit) countOpenings(now time.Time) int {
 	if c.openings == nil {
 		return 0
 	}
-	n, _ := c.openings.Newest(now.Sub(c.breaker.origin), window.Status, window.Buckets)
+	n, _ := c.openings.Count(now.Sub(c.breaker.origin), window.Status, 0, window.Buckets)
 	return int(n)
 }

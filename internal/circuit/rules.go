@@ -2,7 +2,6 @@ package circuit
 
 import (
 	"cmp"
-	"math"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/window"
@@ -47,8 +46,6 @@ func (r Rules) withDefaults() Rules {
 	r.Probes = max(cmp.Or(r.Probes, DefaultProbes), 1)
 	return r
 }
-
-func (r *Rules) off() bool { return r.FailureRatio < 0 || math.IsNaN(r.FailureRatio) }
 
 // tooMany reports whether the failures open a circuit. It compares the quotient, not ratio ×
 // results: 7 of 100 are 0.07, but 0.07 × 100 is a little more than 7.
