@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// SweepBatch is the number of records that are deleted under one write lock. That
+	// SweepBatch is the number of records that are deleted under one write lock, and of writers in one transaction. That
 	// takes one or two milliseconds, no longer than a slow flush to disk.
 	SweepBatch = 64
 

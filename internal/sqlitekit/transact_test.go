@@ -65,7 +65,7 @@ func (l *group) grants() int { return int(l.d.grants.Load() - l.given) }
 func TestTransact_groupCommit(t *testing.T) {
 	l := begin(t, add("first"))
 	var all []chan error
-	for i := range maxTaken + 1 {
+	for i := range SweepBatch + 1 {
 		all = append(all, l.come(t.Context(), t, add(fmt.Sprint(i))))
 	}
 	close(l.hold)
@@ -73,8 +73,8 @@ func TestTransact_groupCommit(t *testing.T) {
 	for _, ended := range all {
 		require.NoError(t, <-ended)
 	}
-	assert.Equal(t, 1, l.grants(), "the first transaction takes maxTaken writers")
-	assert.Equal(t, maxTaken+2, words(t, l.d))
+	assert.Equal(t, 1, l.grants(), "the first transaction takes SweepBatch writers")
+	assert.Equal(t, SweepBatch+2, words(t, l.d))
 }
 
 // A writer with work that fails gets the error, and undoes no other writer's work.
