@@ -18,10 +18,6 @@ const (
 	// can continue the next time, and must not wait for an application's transaction.
 	SweepTimeout = 250 * time.Millisecond
 
-	// sweepPause is the minimum pause after a batch. Writers of other processes find
-	// the lock only by trying, and need a gap.
-	sweepPause = time.Millisecond
-
 	// sweepRatio is the ratio of pause to batch while other writers of this process are
 	// active. It keeps batches out of their 99th percentile. Smaller batches are worse.
 	sweepRatio = 10
@@ -64,7 +60,8 @@ func (d *DB) Sweep(ctx context.Context, limit int, batch Batch) (swept int, err 
 		if grants = d.grants.Load(); grants > before+1 { // more than this batch
 			took *= sweepRatio
 		}
-		if err := sleep.Context(ctx, max(sweepPause, took)); err != nil {
+		// Writers of other processes find the lock only by trying, and need a gap.
+		if err := sleep.Context(ctx, max(firstPause, took)); err != nil {
 			return swept, err
 		}
 	}

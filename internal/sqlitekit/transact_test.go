@@ -310,8 +310,8 @@ func TestSweep_pauses(t *testing.T) {
 		took     time.Duration
 		swept    int
 	}{
-		{"three batches: two pauses", time.Hour, nil, 2 * sweepPause, 3},
-		{"the context ends during a pause: at once", sweepPause / 2, context.DeadlineExceeded, sweepPause / 2, 1},
+		{"three batches: two pauses", time.Hour, nil, 2 * firstPause, 3},
+		{"the context ends during a pause: at once", firstPause / 2, context.DeadlineExceeded, firstPause / 2, 1},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
