@@ -59,9 +59,8 @@ func TestHostileHeaders(t *testing.T) {
 			} else {
 				e.done()
 			}
-			b := e.Permit.bucket
-			require.Zero(t, b.inflight)
-			require.LessOrEqual(t, len(b.dims), ratelimitheader.MaxDimensions)
+			require.Zero(t, e.Permit.bucket.inflight)
+			require.LessOrEqual(t, len(e.Permit.bucket.dims), ratelimitheader.MaxDimensions)
 		}
 	})
 }
