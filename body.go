@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	drainLimit = 64 << 10               // maximum bytes to read of a discarded response, so that its connection can be reused
-	drainTime  = 100 * time.Millisecond // maximum time to read them
+	// smallBody is the size up to which a body takes no time: that of a request is sent without upload tracking, a discarded
+	// response is read so that its connection can be reused, and a stream is held.
+	smallBody = 64 << 10
 
-	smallBody = 64 << 10 // maximum size of a request body without upload tracking
+	readTime = 100 * time.Millisecond // maximum time to read what the caller does not read, or not yet
 )
 
 // bodyFor returns the request body of the attempt: the caller's for the first, then those of
@@ -93,18 +94,18 @@ func (a *attempt) closeBody() error {
 }
 
 // discard closes a response that the caller does not get. It first reads the rest of the body, up
-// to drainLimit and drainTime, so that the connection can be reused.
+// to smallBody and readTime, so that the connection can be reused.
 func (a *attempt) discard() {
 	if a.body == nil {
 		return
 	}
 	drained := inBackground(func() {
 		defer func() { _ = a.closeBody() }()
-		if _, err := io.CopyN(io.Discard, (*drain)(a), drainLimit); !errors.Is(err, io.EOF) {
+		if _, err := io.CopyN(io.Discard, (*drain)(a), smallBody); !errors.Is(err, io.EOF) {
 			a.release() // over HTTP/2, Close waits until the request body is read
 		}
 	})
-	enough := time.NewTimer(drainTime)
+	enough := time.NewTimer(readTime)
 	defer enough.Stop()
 	select {
 	case <-drained:
@@ -114,7 +115,7 @@ func (a *attempt) discard() {
 	}
 	a.release() // unblocks a Read that obeys its context
 	closed := inBackground(func() { _ = a.closeBody() })
-	waitFor(closed, drainTime) // Close unblocks a Read that does not obey its context
+	waitFor(closed, readTime) // Close unblocks a Read that does not obey its context
 }
 
 // readAhead reads the beginning of the body. If it is the whole body, its connection can be reused before the caller reads

@@ -160,7 +160,7 @@ func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {
 	if !r.Outage.IsZero() {
 		said = append(said, "the server has failed for "+transcript.Duration(now.Sub(r.Outage)))
 	}
-	if waited := now.Sub(c.timeline.accounted); waited >= shortWait {
+	if waited := now.Sub(c.timeline.accounted); waited >= precision {
 		said = append(said, "waited "+transcript.Duration(waited))
 	}
 	return &Error{Reason: ErrBreakerOpen, NotBefore: later(r.NotBefore, now), hold: strings.Join(said, ", ")}

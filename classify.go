@@ -101,7 +101,7 @@ func (r *responseInfo) verdict(status int, conflict bool) Verdict {
 	switch {
 	case status == http.StatusTooManyRequests, status == statusOverloaded,
 		status == http.StatusServiceUnavailable && r.asksToWait,
-		status == http.StatusForbidden && (r.exhausted || r.asksToWait): // as GitHub limits
+		status == http.StatusForbidden && (r.quota.Exhausted || r.asksToWait): // as GitHub limits
 		verdict = VerdictThrottled
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
 		status >= 500 && status <= 599 && !slices.Contains(permanentStatuses, status):
@@ -164,7 +164,7 @@ func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 	switch a.end {
 	case endResponse:
 		switch status := a.report.status(); {
-		case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && info.exhausted:
+		case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && info.quota.Exhausted:
 			return circuit.Responded // a limit works as it should
 		case status >= http.StatusInternalServerError && a.report.Verdict != VerdictSuccess: // Classify knows better
 			return circuit.Failure
@@ -197,8 +197,7 @@ type responseInfo struct {
 	hint       retryHint
 	asksToWait bool          // it has Retry-After or a similar field
 	retryAfter time.Duration // the value of that field
-	exhausted  bool          // a quota is exhausted
-	reset      time.Duration // until the reset of that quota; zero means unknown
+	reset      time.Duration // until the reset of an exhausted quota; zero means unknown
 	prefix     []byte        // of the body
 	read       bool          // prefix was read
 }
@@ -232,7 +231,6 @@ func (r *responseInfo) parse(resp *http.Response, status int, now time.Time, ign
 func (r *responseInfo) parseFailure(h http.Header, now time.Time) {
 	r.hint = parseHint(h)
 	r.retryAfter, r.asksToWait = retryafter.Parse(h, now)
-	r.exhausted = r.quota.Exhausted
 	for _, d := range r.quota.Dimensions {
 		if d.Remaining == 0 {
 			r.reset = max(r.reset, d.Reset)

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	prefixLimit = 16 << 10               // maximum bytes of a failure's body for ClassifyBody
-	prefixTime  = 100 * time.Millisecond // maximum time to wait for them
-	heldChunk   = 4 << 10                // usual room for one Read
+	prefixLimit = 16 << 10 // maximum bytes of a failure's body for ClassifyBody
+	heldChunk   = 4 << 10  // usual room for one Read
 )
 
 // isQuotaProblem reports whether the body may be the problem quota-exceeded: only such a body is read without ClassifyBody.
@@ -74,7 +73,7 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// holdBeginning replaces a body by one that holds its first bytes: those that arrive within prefixTime, at most prefixLimit
+// holdBeginning replaces a body by one that holds its first bytes: those that arrive within readTime, at most prefixLimit
 // and the length if that is known.
 func holdBeginning(ctx context.Context, body *io.ReadCloser, length int64) []byte {
 	b, limit := &heldBody{ReadCloser: *body}, prefixLimit
@@ -82,7 +81,7 @@ func holdBeginning(ctx context.Context, body *io.ReadCloser, length int64) []byt
 	if length > 0 {
 		limit = int(min(prefixLimit, length))
 	}
-	enough := time.NewTimer(prefixTime)
+	enough := time.NewTimer(readTime)
 	defer enough.Stop()
 	for b.next == nil && b.err == nil && len(b.held) < limit {
 		b.next = b.read(limit)

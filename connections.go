@@ -108,7 +108,7 @@ func (c *Connections) current() *pools {
 	renewed := newPools(c.transport(), c.MaxAge)
 	c.pools.Store(renewed)
 	if p != nil {
-		time.AfterFunc(0, func() { p.drain(minDrain) })
+		time.AfterFunc(0, func() { p.drain(time.Second) })
 	}
 	return renewed
 }
@@ -235,17 +235,12 @@ func (p *pools) closeIdle() {
 	}
 }
 
-const (
-	minDrain = time.Second
-	maxDrain = 30 * time.Minute
-)
-
 // drain closes the connections of pools that are too old, each when its requests have ended. A
-// Transport does not report that, so drain looks again after pauses that double.
+// Transport does not report that, so drain looks again after pauses that double, until responses must have come.
 func (p *pools) drain(pause time.Duration) {
 	p.closeIdle()
 	drained := p.watched && p.open.Load() == 0
-	if drained || p.shared || pause > maxDrain {
+	if drained || p.shared || pause > maxResponseTime {
 		return
 	}
 	time.AfterFunc(pause, func() { p.drain(2 * pause) })

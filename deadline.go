@@ -53,13 +53,13 @@ func (d DeadlineHeader) withDefaults() DeadlineHeader {
 	return d
 }
 
-// minLeft is the shortest time that is sent.
-const minLeft = time.Millisecond
+// precision is that of times in fields and texts: a shorter one is none.
+const precision = time.Millisecond
 
-// header returns a copy of h with the deadline, or false if less than minLeft would be left.
+// header returns a copy of h with the deadline, or false if less than the precision would be left.
 func (d *DeadlineHeader) header(h http.Header, deadline, now time.Time) (http.Header, bool) {
 	remaining := max(deadline.Sub(now), 0) - d.Margin // max, since Sub saturates
-	if remaining < minLeft {
+	if remaining < precision {
 		return nil, false
 	}
 	h = h.Clone()
@@ -163,9 +163,7 @@ const (
 	timeoutHeader     = "X-Request-Timeout-Ms"
 	grpcTimeoutHeader = "Grpc-Timeout"
 
-	// grpcMax is the largest number of grpc-timeout, which has at most eight digits.
-	grpcMax    = 99_999_999
-	grpcDigits = 8
+	grpcDigits = 8 // maximum of the number of grpc-timeout
 )
 
 // grpcUnits are the units of grpc-timeout, the finest first. See "Timeout" in
@@ -189,8 +187,11 @@ func parseRelative(name, value string) (time.Duration, bool) {
 	if err != nil && !errors.Is(err, strconv.ErrRange) || value[0] == '+' {
 		return 0, false
 	}
-	const maxMillis = math.MaxInt64 / int64(time.Millisecond)
-	return time.Duration(min(max(ms, -1), maxMillis)) * time.Millisecond, true // negative: the deadline has passed
+	return clamped(max(ms, -1), time.Millisecond), true // negative: the deadline has passed
+}
+
+func clamped(number int64, unit time.Duration) time.Duration {
+	return time.Duration(min(number, math.MaxInt64/int64(unit))) * unit
 }
 
 // formatRelative returns the value of the field for the remaining time, rounded down, because the
@@ -199,11 +200,12 @@ func formatRelative(name string, remaining time.Duration) string {
 	if name != grpcTimeoutHeader {
 		return strconv.FormatInt(remaining.Milliseconds(), 10)
 	}
-	unit := 0
-	for remaining/grpcUnits[unit].length > grpcMax {
-		unit++ // a Duration has fewer than 3,000,000 hours
+	for unit := 0; ; unit++ { // a Duration has fewer than 3,000,000 hours
+		number := strconv.FormatInt(int64(remaining/grpcUnits[unit].length), 10)
+		if len(number) <= grpcDigits {
+			return number + string(grpcUnits[unit].letter)
+		}
 	}
-	return strconv.FormatInt(int64(remaining/grpcUnits[unit].length), 10) + string(grpcUnits[unit].letter)
 }
 
 // parseGRPCTimeout parses one to eight digits and a unit.
@@ -218,8 +220,7 @@ func parseGRPCTimeout(value string) (time.Duration, bool) {
 	}
 	for _, unit := range grpcUnits {
 		if unit.letter == value[digits] {
-			most := math.MaxInt64 / int64(unit.length)
-			return time.Duration(min(int64(number), most) * int64(unit.length)), true
+			return clamped(int64(number), unit.length), true
 		}
 	}
 	return 0, false

@@ -64,7 +64,7 @@ func FuzzRelative(f *testing.F) {
 		got, ok := parseRelative(name, value)
 		require.True(t, ok || got == 0)
 		require.GreaterOrEqual(t, got, -time.Millisecond)
-		sent := time.Duration(max(left, int64(minLeft)))
+		sent := time.Duration(max(left, int64(precision)))
 		text := formatRelative(name, sent)
 		received, ok := parseRelative(name, text)
 		require.True(t, ok, text)

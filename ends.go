@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
@@ -70,19 +71,15 @@ type endCounts struct {
 	counters [classes / 2]atomic.Pointer[window.Counter] // each of two classes; nil: there was none
 }
 
-// responsesWindow is the time that ResponseStatus covers, and recentBuckets the number of the newest
-// of its buckets that are ScopeState.LastMinute: 56 to 75 s.
-const (
-	responsesWindow = 5 * time.Minute
-	recentBuckets   = 4
-)
+// recentBuckets is the number of the newest buckets that are ScopeState.LastMinute: 56 to 75 s.
+const recentBuckets = 4
 
 func (e *endCounts) add(start, at time.Duration, class responseClass) {
 	if class == classNone {
 		return
 	}
 	second := uint32(class % 2)
-	made(&e.counters[class/2]).Add(at, responsesWindow, 1-second, second)
+	made(&e.counters[class/2]).Add(at, window.Status, 1-second, second)
 	switch {
 	case class != classSuccess:
 		e.fail(start)
@@ -103,7 +100,7 @@ func (e *endCounts) fail(start time.Duration) {
 func (e *endCounts) counts(at time.Duration, from, to int) (n [classes]int, calls int) {
 	for pair := range classes / 2 {
 		if c := e.counters[pair].Load(); c != nil {
-			first, second := c.Count(at, responsesWindow, from, to)
+			first, second := c.Count(at, window.Status, from, to)
 			n[2*pair], n[2*pair+1] = int(first), int(second)
 			calls += n[2*pair] + n[2*pair+1]
 		}
@@ -183,15 +180,13 @@ type lastFailure struct {
 	last FailureStatus
 }
 
-const failureInterval = 10 * time.Millisecond
-
 // note notes a failure, unless another goroutine does.
 func (f *lastFailure) note(at time.Time, a *Attempt) {
 	if !f.mu.TryLock() {
 		return
 	}
 	defer f.mu.Unlock()
-	if at.Sub(f.last.At) < failureInterval {
+	if at.Sub(f.last.At) < latency.SampleEvery {
 		return
 	}
 	f.last = FailureStatus{At: at, ErrorType: a.errorType(), Policies: a.Policies()}

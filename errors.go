@@ -200,7 +200,7 @@ func (e *Error) Timeout() bool {
 	return false
 }
 
-// notEarlier rounds a time up to a millisecond, the precision of texts.
+// notEarlier rounds a time up to the precision of texts.
 func notEarlier(t time.Time) time.Time {
-	return t.Add(time.Millisecond - 1).Truncate(time.Millisecond).UTC()
+	return t.Add(precision - 1).Truncate(precision).UTC()
 }

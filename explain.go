@@ -83,7 +83,7 @@ func explain(c *Call, ended bool) *explanation {
 		at := a.Start.Sub(c.Start)
 		if !a.Concurrent {
 			sentAfter := at - a.QueueWait
-			if i > 0 && (a.Endpoint == "" || sentAfter-free >= shortWait) { // otherwise the call moved at once
+			if i > 0 && (a.Endpoint == "" || sentAfter-free >= precision) { // otherwise the call moved at once
 				e.wait(free, sentAfter, c.Attempts[:i])
 			}
 			e.queue(sentAfter, at, a)
@@ -232,12 +232,10 @@ func (e *explanation) wait(from, to time.Duration, failed []Attempt) {
 	e.row(transcript.Duration(from), "wait", transcript.Duration(max(to-from, 0)), reason)
 }
 
-// shortWait is the shortest wait for a permit that is a line. Each attempt asks for one.
-const shortWait = time.Millisecond
-
-// queue adds the wait of an attempt for a permit. A nil attempt was not sent.
+// queue adds the wait of an attempt for a permit, unless it is too short for a line: each attempt asks for one. A nil
+// attempt was not sent.
 func (e *explanation) queue(from, to time.Duration, a *Attempt) {
-	if to-from < shortWait {
+	if to-from < precision {
 		return
 	}
 	reason := "wait for the rate limit"
@@ -269,10 +267,10 @@ func (e *explanation) end(free time.Duration) {
 		event, reason = "rejected", failed.summary()
 	case stop != nil:
 		event, reason = "no retry", stop.Error()
-	case failed != nil && (len(c.Attempts) == 0 || c.Latency-free >= shortWait): // canceled during a wait
+	case failed != nil && (len(c.Attempts) == 0 || c.Latency-free >= precision): // canceled during a wait
 		event, reason = "end", described(failed)
 	}
-	if remaining := c.Latency - free; remaining >= shortWait && reason != "" {
+	if remaining := c.Latency - free; remaining >= precision && reason != "" {
 		if len(c.Attempts) == 0 {
 			e.queue(0, c.Latency, nil)
 		} else {

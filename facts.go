@@ -130,11 +130,12 @@ func (f *facts) find() (list *route.Route, err error) {
 	return list, nil
 }
 
+// maxDepth is the maximum number of Transports inside one another. One that fetches a token through itself needs two.
+const maxDepth = 8
+
 // outerAttempt returns the attempt of an outer Transport that makes the call, or nil.
 func outerAttempt(ctx context.Context) (*attempt, error) {
 	outer, _ := ctx.Value(attemptKey{}).(*attempt)
-	// A Transport that fetches a token through itself needs two levels.
-	const maxDepth = 8
 	depth := 0
 	for a := outer; a != nil; a = a.call.outer {
 		depth++

@@ -111,13 +111,12 @@ func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.P
 // zero value has no credit.
 type hedgeCredit struct {
 	mu      sync.Mutex
-	credit  int // a win adds two, a loss takes one; above 0 hedges need no pause
+	credit  int // hedges that need no pause: a win permits four, a loss takes one
 	nextTry time.Time
 }
 
 const (
-	maxCredit = 8
-	winCredit = 2
+	winCredit = 4
 	tryPause  = 15 * time.Second // between two hedges without credit, and up to twice as long
 	sureRate  = 10               // responses per second at which a try is certain; small clients share a server's queue
 )
@@ -141,7 +140,7 @@ func (c *hedgeCredit) done(won bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if won {
-		c.credit = min(c.credit+winCredit, maxCredit)
+		c.credit = winCredit
 		return
 	}
 	c.credit = max(c.credit-1, 0)

@@ -72,7 +72,7 @@ func (l *traceLogger) attempt(a *Attempt) {
 		level, event = slog.LevelWarn, "attempt_failed"
 	}
 	attrs := append(attemptAttrs(a), slog.Duration("duration", a.Latency))
-	attrs = when(a.QueueWait >= time.Millisecond, attrs, slog.Duration("queue_wait", a.QueueWait))
+	attrs = when(a.QueueWait >= precision, attrs, slog.Duration("queue_wait", a.QueueWait))
 	l.log(a.Request.Context(), level, event, otherRate, attrs)
 	l.pace(a)
 }
@@ -143,7 +143,7 @@ func (l *traceLogger) call(c *Call) {
 		level = slog.LevelInfo
 	}
 	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))
-	attrs = when(queueWait+retryWait >= time.Millisecond, attrs,
+	attrs = when(queueWait+retryWait >= precision, attrs,
 		slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))
 	failed, of := c.Err != nil, (*call)(nil)
 	for i := range c.Attempts { // at most one has a StopReason; a hedge may follow it
@@ -193,11 +193,8 @@ func keyAttrs(c *call) []slog.Attr {
 	return []slog.Attr{slog.String("idempotency_key_hash", idempotencykey.Hash(c.key.value))}
 }
 
-// Responses 4xx other than 401 and 403 are logged if there are more.
-const (
-	minClientErrorCalls = 20
-	maxClientErrorRatio = 0.05
-)
+// manyCalls is the number of calls of which one 4xx other than 401 and 403 is usual. More are logged.
+const manyCalls = 20
 
 // clientErrors logs a response 4xx that is not retried: each 401 and 403, and others if the scope
 // has many.
@@ -208,7 +205,7 @@ func (l *traceLogger) clientErrors(done *Call) {
 	}
 	at, code := time.Since(c.origin), done.Response.StatusCode
 	responses := c.record.ended.read(at, window.Buckets, c.origin)
-	many := responses.Calls >= minClientErrorCalls && float64(responses.ClientErrors) > maxClientErrorRatio*float64(responses.Calls)
+	many := responses.Calls >= manyCalls && responses.ClientErrors*manyCalls > responses.Calls
 	if code != http.StatusUnauthorized && code != http.StatusForbidden && !many {
 		return
 	}

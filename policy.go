@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	defaultMaxAttempts   = 6
-	defaultMaxRetryAfter = time.Minute
+	defaultMaxAttempts = 6
+	defaultMaxWait     = time.Minute // as long as a response asks, or for a limit
 
 	// maxMaxAttempts bounds the memory of a call: each attempt leaves a report.
 	maxMaxAttempts = 100
@@ -76,7 +76,7 @@ type Policy struct {
 // withDefaults leaves Backoff and AttemptTimeout unset: their defaults depend on events.
 func (p Policy) withDefaults() Policy {
 	p.MaxAttempts = min(max(cmp.Or(p.MaxAttempts, defaultMaxAttempts), 1), maxMaxAttempts)
-	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
+	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxWait)
 	if p.Stream != nil {
 		p.Stream = new(*p.Stream) // a program may read a new configuration into its own while calls use this one
 	}

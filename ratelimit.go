@@ -18,10 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-const (
-	defaultMaxWait  = time.Minute
-	defaultMaxBlock = time.Hour
-)
+const defaultMaxBlock = time.Hour
 
 // RateLimit limits the rate of requests. It applies the limits of the client's own, Limit and
 // MaxInFlight, and the quotas that servers advertise in rate-limit headers (GitHub, OpenAI, IETF

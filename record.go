@@ -23,7 +23,7 @@ type record struct {
 	rest                 route.Rest // of package endpoints
 
 	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
+	succeeded atomic.Int64  // time of the last success since the origin, to latency.SampleEvery; zero means never
 	fails     atomic.Uint64 // the hash of the route of the last failure; zero: none
 	works     workingRoutes
 	worked    atomic.Uint64 // the hash of the route of the last success; zero: it has failed since
@@ -52,7 +52,7 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, recentBuckets, origin)
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
-	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(responsesWindow/window.Buckets))
+	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(window.Status/window.Buckets))
 	n, calls := r.ended.counts(at, 0, window.Buckets)
 	answersFail := s.Responses.Failures() > calls-n[classSuccess]-n[classClientError]
 	for i := range s.Responses.History {
@@ -88,17 +88,13 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// successInterval is how often a success is noted. The processors of a busy client must not
-// write to shared memory at each call.
-const successInterval = 100 * time.Millisecond
-
 // noteSuccess notes a success at a time since the origin. It reports whether that was a
 // sample of the latencies.
 func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
 	if r.failing.Load() {
 		r.failing.Store(false)
 	}
-	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < successInterval {
+	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < latency.SampleEvery {
 		return false
 	}
 	r.succeeded.Store(int64(max(at, 1)))

@@ -339,7 +339,7 @@ func (c *call) room(at time.Time) time.Duration {
 // reserve returns the time before the deadline that a response and its body need. It is the time
 // of a quick response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
-	least := minLeft
+	least := precision
 	if !c.deadlineHeader.Disabled {
 		least += c.deadlineHeader.Margin
 	}

@@ -13,10 +13,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
-const (
-	heldLimit   = 64 << 10         // bytes of a stream after which its response is returned
-	pendingTime = 10 * time.Second // time after the first pending event after which the response is returned
-)
+// pendingTime is the time after the first pending event after which the response is returned.
+const pendingTime = 10 * time.Second
 
 // Stream makes the first event of content the answer of a 200 with text/event-stream. The response is returned, with all
 // that was held, when that event is there, when 64 KiB are held, or 10 s after the first pending event, whichever comes
@@ -67,7 +65,7 @@ func (a *attempt) hold(resp *http.Response) (*http.Response, error) {
 	defer func() { // also if Classify panics
 		if !answered {
 			a.release() // over HTTP/2, Close waits until the request body is read
-			waitFor(inBackground(func() { _ = resp.Body.Close() }), drainTime)
+			waitFor(inBackground(func() { _ = resp.Body.Close() }), readTime)
 		}
 	}()
 	if err := h.read(a); err != nil {
@@ -95,7 +93,7 @@ func (h *heldStream) read(a *attempt) error {
 	timer, end := time.NewTimer(limit), time.Now().Add(limit)
 	defer timer.Stop()
 	for returns := false; ; { // whether the response is returned when the timer fires
-		next := h.body.read(heldLimit)
+		next := h.body.read(smallBody)
 		select {
 		case <-next.done:
 		case <-timer.C:
@@ -127,7 +125,7 @@ func (h *heldStream) judge(next *bodyRead) (enough bool, err error) {
 		}
 	}
 	switch {
-	case !next.returned, len(h.body.held) >= heldLimit:
+	case !next.returned, len(h.body.held) >= smallBody:
 		return true, nil // a body of the program that panics does so again when the caller reads it
 	case next.err == nil:
 		return false, nil

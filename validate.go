@@ -102,9 +102,8 @@ var usualMethods = []string{ //nolint:gochecknoglobals // never written to
 }
 
 func checkBase(c *validate.Errors, t *Transport) {
-	const deepest = 16 // t need not be part of a cycle
 	inner, _ := t.Base.(*Transport)
-	for range deepest {
+	for range maxDepth { // t need not be part of a cycle
 		if inner == nil || inner == t {
 			break
 		}

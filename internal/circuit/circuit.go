@@ -186,7 +186,10 @@ func (c *Circuit) Pass(now time.Time) Permit {
 // admit is Admit for a locked circuit.
 func (c *Circuit) admit(now time.Time) (Permit, *Rejection) {
 	if c.opening != nil {
-		return c.admitProbe(now)
+		if rejection := c.rejects(now); rejection != nil {
+			return Permit{}, rejection
+		}
+		return c.probe(now), nil
 	}
 	s := c.closed.Load()
 	p := Permit{circuit: c, closed: s}
@@ -245,7 +248,9 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change := c.done(p, r, now)
-	c.dispatch(now)
+	if c.waitingCalls() > 0 {
+		c.waiting.Dispatch(now)
+	}
 	return change
 }
 
@@ -330,19 +335,16 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 		if c.openings == nil {
 			c.openings = new(window.Counter)
 		}
-		c.openings.Add(at, openingsWindow, 1, 0)
+		c.openings.Add(at, window.Status, 1, 0)
 	}
 	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now), Opening: c.opening.describe()}
 }
-
-// openingsWindow is the time for which openings are counted.
-const openingsWindow = 5 * time.Minute
 
 // countOpenings returns how often the closed circuit has opened lately. The circuit is locked.
 func (c *Circuit) countOpenings(now time.Time) int {
 	if c.openings == nil {
 		return 0
 	}
-	n, _ := c.openings.Newest(now.Sub(c.breaker.origin), openingsWindow, window.Buckets)
+	n, _ := c.openings.Count(now.Sub(c.breaker.origin), window.Status, 0, window.Buckets)
 	return int(n)
 }

@@ -58,7 +58,7 @@ type tally struct{ results, failures int }
 func (t tally) succeeded() bool { return t.results > t.failures }
 
 func (s *closed) tally(rules *Rules, at time.Duration) tally {
-	failures, successes := s.results.Newest(at, rules.Window, window.Buckets)
+	failures, successes := s.results.Count(at, rules.Window, 0, window.Buckets)
 	return tally{results: int(failures + successes), failures: int(failures)}
 }
 
@@ -140,8 +140,9 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		took, slowest = 0, 0
 	}
 	c.noteOutage(streak, sum, now)
-	c.opening = newOpening(rules, took, slowest, c.outage.usual, now)
-	if c.opening.opened = sum; !rules.tooMany(sum.failures, sum.results) { // the streak opens it
+	c.opening = &opening{opened: sum, slowest: slowest, failed: now}
+	c.opening.hold.Begin(now, rules.firstCooldown(took, c.outage.usual))
+	if !rules.tooMany(sum.failures, sum.results) { // the streak opens it
 		c.opening.opened = tally{streak.attempts, streak.attempts}
 	}
 	c.closed.Store(nil)
@@ -174,7 +175,7 @@ func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 // from before do not count: they may be long polls. In a streak of timeouts they hang too.
 func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool {
 	rules, streak := &c.breaker.rules, &s.streak
-	if rules.off() {
+	if rules.FailureRatio < 0 || math.IsNaN(rules.FailureRatio) {
 		return false
 	}
 	enough := sum.results >= rules.MinRequests
@@ -205,19 +206,19 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 
 // slowFailure is the minimum latency of a failure that indicates a long queue. A rejected
 // connection takes less, and a shorter queue is no problem.
-const slowFailure = 100 * time.Millisecond
+const slowFailure = DefaultCooldown
 
-// minSlow is the minimum latency of a slow failure.
-func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
+// MinSlow is the minimum latency of a slow failure.
+func MinSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
 
 // isSlow reports whether a result indicates a long queue. Without a baseline nothing is slow.
-func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= minSlow(baseline) }
+func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= MinSlow(baseline) }
 
 // minTimeout is the minimum latency of an attempt without a response that is a failure when
 // the deadline of the call ends it.
 func minTimeout(baseline time.Duration) time.Duration {
 	if baseline == 0 {
-		return time.Second
+		return hanging
 	}
 	return max(slowFailure, 4*baseline)
 }

@@ -26,14 +26,6 @@ type opening struct {
 	lastResponse time.Duration // latency of the last successful probe
 }
 
-// newOpening returns the opening after a failure. took is the latency of the failure, and slowest the highest one of the
-// streak. usual is the time between two results before the outage.
-func newOpening(rules *Rules, took, slowest, usual time.Duration, now time.Time) *opening {
-	o := &opening{slowest: slowest, failed: now}
-	o.hold.Begin(now, rules.firstCooldown(took, usual))
-	return o
-}
-
 // probeAt returns when the next probe may be sent, as far as it is known at a time.
 func (o *opening) probeAt(rules *Rules, at time.Time) time.Time {
 	several := o.results.succeeded() || rules.Static && o.halfOpen
@@ -41,14 +33,6 @@ func (o *opening) probeAt(rules *Rules, at time.Time) time.Time {
 		return at
 	}
 	return o.hold.Next(at)
-}
-
-// admitProbe admits a request to a circuit that is not closed. The circuit is locked.
-func (c *Circuit) admitProbe(now time.Time) (Permit, *Rejection) {
-	if rejection := c.rejects(now); rejection != nil {
-		return Permit{}, rejection
-	}
-	return c.probe(now), nil
 }
 
 // probe returns the Permit of a probe. The circuit is not closed, and locked.

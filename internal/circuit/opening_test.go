@@ -164,7 +164,7 @@ func TestOpening_cooldown(t *testing.T) {
 		{"static", Rules{Static: true}, 0, []time.Duration{100 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 4e9, 4e9}},
 		{"static, whatever the latency", Rules{Static: true}, 30 * time.Second, []time.Duration{100 * ms, 100 * ms, 200 * ms}},
 		{"static, huge", Rules{Cooldown: 1 << 60, MaxCooldown: math.MaxInt64, Static: true}, 0, []time.Duration{1 << 60, 1 << 60, 1 << 61}},
-		{"static, negative", Rules{Cooldown: -1, Static: true}, 0, []time.Duration{minCooldown, minCooldown, 2 * minCooldown}},
+		{"static, negative", Rules{Cooldown: -1, Static: true}, 0, []time.Duration{ms, ms, 2 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			jitters := map[time.Duration]bool{}

@@ -2,7 +2,6 @@ package circuit
 
 import (
 	"cmp"
-	"math"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/window"
@@ -19,11 +18,9 @@ const (
 )
 
 const (
-	minCooldown      = time.Millisecond
-	maxCooldown      = math.MaxInt64 / 5 * 4 // so that jitter does not overflow
-	maxFirstCooldown = time.Second           // maximum of a first cooldown that follows the failure's latency
-	cooldownRatio    = 8                     // maximum of later cooldowns, in latencies of the failure
-	callsPerProbe    = 5                     // a probe that hangs holds its caller: one of so many at most
+	hanging       = time.Second // a request that takes so long may hang: another one need not wait longer for it
+	cooldownRatio = 8           // maximum of later cooldowns, in latencies of the failure
+	callsPerProbe = 5           // a probe that hangs holds its caller: one of so many at most
 )
 
 // Rules decide when circuits open and close. A zero field means its default above.
@@ -44,13 +41,11 @@ func (r Rules) withDefaults() Rules {
 		r.Window = DefaultWindow
 	}
 	r.Window = max(r.Window, window.MinLength)
-	r.Cooldown = min(max(cmp.Or(r.Cooldown, DefaultCooldown), minCooldown), maxCooldown)
-	r.MaxCooldown = min(max(cmp.Or(r.MaxCooldown, DefaultMaxCooldown), r.Cooldown), maxCooldown)
+	r.Cooldown = max(cmp.Or(r.Cooldown, DefaultCooldown), window.MinLength)
+	r.MaxCooldown = max(cmp.Or(r.MaxCooldown, DefaultMaxCooldown), r.Cooldown)
 	r.Probes = max(cmp.Or(r.Probes, DefaultProbes), 1)
 	return r
 }
-
-func (r *Rules) off() bool { return r.FailureRatio < 0 || math.IsNaN(r.FailureRatio) }
 
 // tooMany reports whether the failures open a circuit. It compares the quotient, not ratio ×
 // results: 7 of 100 are 0.07, but 0.07 × 100 is a little more than 7.
@@ -68,8 +63,8 @@ func (r *Rules) firstCooldown(took, usual time.Duration) time.Duration {
 	if r.Static {
 		return r.Cooldown
 	}
-	slow := min(2*min(took, maxFirstCooldown), callsPerProbe*min(usual, maxFirstCooldown))
-	return min(max(r.Cooldown, min(max(slow, usual), maxFirstCooldown)), r.MaxCooldown)
+	slow := min(2*min(took, hanging), callsPerProbe*min(usual, hanging))
+	return min(max(r.Cooldown, min(max(slow, usual), hanging)), r.MaxCooldown)
 }
 
 // longestCooldown returns the longest time between two probes that take as long as the last one.
@@ -77,7 +72,7 @@ func (r *Rules) longestCooldown(took time.Duration) time.Duration {
 	if r.Static {
 		return r.MaxCooldown
 	}
-	if took >= maxFirstCooldown {
+	if took >= hanging {
 		return 0 // while it hangs, the next one may be sent: it need not come later too
 	}
 	return min(cooldownRatio*took, r.MaxCooldown)

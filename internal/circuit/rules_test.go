@@ -25,7 +25,7 @@ func TestRulesDefaults(t *testing.T) {
 	}{
 		{"all written out", zero, zero},
 		{"all set", Rules{0.5, 5, time.Minute, 2 * time.Second, time.Hour, 7, true}, Rules{0.5, 5, time.Minute, 2 * time.Second, time.Hour, 7, true}},
-		{"all negative", Rules{-1, -1, -1, -1, -1, -1, false}, Rules{-1, 1, DefaultWindow, minCooldown, minCooldown, 1, false}},
+		{"all negative", Rules{-1, -1, -1, -1, -1, -1, false}, Rules{-1, 1, DefaultWindow, window.MinLength, window.MinLength, 1, false}},
 		{"all tiny", Rules{1e-9, 1, 1, 1, 1, 1, false}, Rules{1e-9, 1, window.MinLength, tick, tick, 1, false}},
 		{"a ratio above one", Rules{FailureRatio: math.Inf(1)}, Rules{FailureRatio: 1}.withDefaults()},
 		{"a cooldown above the default maximum", Rules{Cooldown: time.Hour}, Rules{MaxCooldown: time.Hour, Cooldown: time.Hour}.withDefaults()},

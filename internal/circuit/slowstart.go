@@ -32,20 +32,16 @@ type slowStart struct {
 }
 
 const (
-	newSize     = 0.25 // at the beginning and after a cut, as a ratio of the requests in flight
-	minLimit    = 0.125
-	maxFailures = 0.2 // ratio of slow failures that causes a cut
-	maxResults  = 20  // maximum of the results that a cut needs
-	maxWindows  = 6   // windows without a cut after which slow start ends
-
-	lookAgain = time.Second // longest time after which a rejected request may ask again, and least for which a lost one blocks others
+	newSize     = 0.25 // at the beginning and after a cut, as a ratio of the requests in flight; the least limit is half of it
+	maxFailures = 0.2  // ratio of slow failures that causes a cut
+	maxWindows  = 6    // windows without a cut after which slow start ends
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
 // latency. It is nil if the slowest failure was quick and few were timeouts, or if it was no slower than the response: then the
-// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20.
+// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most DefaultMinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
-	if rules.Static || slowestFailure < response || slowestFailure < minSlow(baseline) && !before.slow {
+	if rules.Static || slowestFailure < response || slowestFailure < MinSlow(baseline) && !before.slow {
 		return nil
 	}
 	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, size: newSize, quiet: now, cut: now}
@@ -53,7 +49,7 @@ func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestF
 		l.before = before.ratio
 	}
 	if response <= l.quick {
-		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), maxResults)
+		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), DefaultMinRequests)
 	}
 	return l
 }
@@ -66,14 +62,14 @@ func (l *slowStart) expired(now time.Time) bool {
 func (l *slowStart) admit(now time.Time) *Rejection {
 	// After maxWait one more request is admitted, because those in flight may never end. Timeouts
 	// and healthy responses (of long polls) may take half a minute.
-	maxWait := min(l.slowestFailure, max(lookAgain, l.slowestFailure/8))
+	maxWait := min(l.slowestFailure, max(hanging, l.slowestFailure/8))
 	switch {
 	case now.Before(l.paused):
 		l.quiet = now
 		return &Rejection{NotBefore: l.paused}
 	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.admitted) < maxWait:
 		l.quiet = now
-		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), lookAgain))}
+		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), hanging))}
 	}
 	l.send(now)
 	return nil
@@ -120,7 +116,7 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	quick, slow := took <= l.quick, took >= l.slowestFailure/2
 	switch {
 	case l.size < 1 && quick:
-		l.size = min(l.size+0.25, 1)
+		l.size = min(l.size+newSize, 1)
 	case l.size < 1 && !slow:
 		l.size = min(l.size+0.02, 1)
 	case l.size < 1 || l.loaded.Before(sent): // the limit was not reached
@@ -140,11 +136,11 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	l.count(1)
 	usual := l.before * l.results
 	usual += 2 * math.Sqrt(usual*(1-l.before)) // by chance
-	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, maxResults) {
+	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, DefaultMinRequests) {
 		return
 	}
 	l.enough = min(l.size, inFlight) / 2
-	l.size = max(newSize*min(l.size, inFlight), minLimit)
+	l.size = newSize * max(min(l.size, inFlight), 0.5)
 	l.cut, l.results, l.failures, l.quickOnes = now, 0, 0, 0
 }
 
@@ -153,7 +149,7 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 func (l *slowStart) count(failures float64) {
 	l.results++
 	l.failures += failures
-	if l.results > max(maxResults, 2*l.size) {
+	if l.results > max(DefaultMinRequests, 2*l.size) {
 		l.results /= 2
 		l.failures /= 2
 		l.quickOnes /= 2

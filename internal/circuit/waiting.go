@@ -23,7 +23,7 @@ const (
 
 	// A later call waits for so long, or for a Cooldown if the server is slow. If it were rejected at once, workers would go
 	// through a long list of jobs in an instant.
-	lateWait = 2 * time.Second
+	lateWait = DefaultMaxCooldown
 )
 
 // outage is what the last outage began with.
@@ -119,13 +119,6 @@ func (c *Circuit) startRelease(now time.Time) {
 	w.release.Begin(now, int(calls), time.Duration(float64(c.outage.usual)/releaseRate), longest)
 }
 
-// dispatch sends the calls that need not wait any longer. The circuit is locked.
-func (c *Circuit) dispatch(now time.Time) {
-	if c.waitingCalls() > 0 {
-		c.waiting.Dispatch(now)
-	}
-}
-
 // Take implements waitqueue.Gate.
 func (w *waiting) Take(now time.Time, _ int64) (Permit, bool) {
 	p, rejected := w.circuit.admit(now)
@@ -145,7 +138,7 @@ func (w *waiting) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Ti
 	return now, false
 }
 
-// Dispatch implements waitqueue.Gate.
+// Dispatch implements waitqueue.Gate. It sends the calls that need not wait any longer.
 func (w *waiting) Dispatch(now time.Time) {
 	wake := time.Time{}
 	for w.queue.Len() > 0 && wake.IsZero() {

@@ -19,7 +19,7 @@ type Usual struct {
 const (
 	usualSteps = 64 // the slowest pace
 
-	// FewestSamples is the least number of samples of a median.
+	// FewestSamples is the least number of samples of a median or a mean.
 	FewestSamples = 4
 )
 
@@ -55,13 +55,12 @@ func (u *Usual) Get() (p50, p99, slowest time.Duration) {
 }
 
 // A latency far above the usual one is at least slowFactor times as high, and SlowMore higher. No
-// attempts in flight are old before oldAttempts, on average over at least fewAttempts.
+// attempts in flight are old before oldAttempts, on average over at least FewestSamples.
 const (
 	SlowMore    = 500 * time.Millisecond
 	slowFactor  = 4.0
 	fewSamples  = 10 // fewer must be four times as slow
 	oldAttempts = 5 * time.Second
-	fewAttempts = 5
 )
 
 // IsSlow reports whether the median of the recent latencies is above the usual p99 and far above the
@@ -78,11 +77,11 @@ func (u *Usual) IsSlow(recent *Histogram, old bool) bool {
 }
 
 // IsOld reports whether the mean age of n attempts in flight is more than 5 s and twice the usual
-// slowest latency. Fewer than five count as five of which the others have no age: one slow request
+// slowest latency. Fewer than four count as four of which the others have no age: one slow request
 // alone is usual.
 func (u *Usual) IsOld(age time.Duration, n int) bool {
 	_, _, slowest := u.Get()
-	age = age * time.Duration(min(n, fewAttempts)) / fewAttempts
+	age = age * time.Duration(min(n, FewestSamples)) / FewestSamples
 	return slowest > 0 && age > oldAttempts && age > 2*slowest
 }
 
@@ -120,14 +119,13 @@ type Median struct {
 	sampled atomic.Int64 // time of the last sample, since the origin
 }
 
-// medianEvery is the minimum time between samples: busy processors must not contend for the
-// median.
-const medianEvery = 100 * time.Millisecond
+// SampleEvery is the minimum time between samples: busy processors must not contend for shared memory.
+const SampleEvery = 100 * time.Millisecond
 
 // Follow adds a sample at a time since the origin. It ignores one that is too early after the
 // sample before it.
 func (m *Median) Follow(at, took time.Duration) {
-	if last := m.sampled.Load(); last != 0 && at-time.Duration(last) < medianEvery {
+	if last := m.sampled.Load(); last != 0 && at-time.Duration(last) < SampleEvery {
 		return
 	}
 	m.sampled.Store(max(int64(at), 1))

@@ -3,7 +3,7 @@ package latency
 
 import (
 	"math"
-	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -161,15 +161,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 
 // binOf returns the first bin that ends at the latency or later.
 func binOf(took time.Duration) int {
-	if took <= 1<<lowest {
-		return 0
-	}
-	octave := bits.Len64(uint64(took-1)) - 1
-	b := int(float64(octave-lowest) * perOctave)
-	for b < bins-1 && took > ends[b] {
-		b++
-	}
-	return min(b, bins-1)
+	b, _ := slices.BinarySearch(ends[:bins-1], took)
+	return b
 }
 
 // ends are the longest latencies of the bins.

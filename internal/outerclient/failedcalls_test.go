@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // A hundred thousand failures keep only the latest requests in memory, and a request is forgotten after
@@ -15,14 +17,12 @@ func TestFailedCalls_bounded(t *testing.T) {
 	const n = 100_000
 	for i := range uint64(n) {
 		f.Add(RequestID{text: i + 1}, time.Duration(i))
-		if got := f.requests.Len(); got > maxFailedCalls {
-			t.Fatalf("%d requests after %d failures", got, i+1)
-		}
+		require.LessOrEqual(t, f.requests.Len(), scope.DefaultMax)
 	}
 	require.True(t, f.Has(RequestID{text: n}, n))
-	require.True(t, f.Has(RequestID{text: n - maxFailedCalls/2}, n))
+	require.True(t, f.Has(RequestID{text: n - scope.DefaultMax/2}, n))
 	require.False(t, f.Has(RequestID{text: 1}, n))
-	for _, id := range []uint64{n, n - maxFailedCalls/2} {
+	for _, id := range []uint64{n, n - scope.DefaultMax/2} {
 		f.Remove(RequestID{text: id})
 		require.False(t, f.Has(RequestID{text: id}, n))
 	}

@@ -81,9 +81,8 @@ func fieldNumber(value, separator, prefix string) int {
 }
 
 const (
-	repeatWindow   = 10 * time.Second // maximum time from a failure to its repetition by an outer layer; later ones are the caller's
-	maxRepeats     = 10               // consecutive failures of one request, after which it counts as a new one
-	maxFailedCalls = 1024
+	repeatWindow = 10 * time.Second // maximum time from a failure to its repetition by an outer layer; later ones are the caller's
+	maxRepeats   = 10               // consecutive failures of one request, after which it counts as a new one
 )
 
 // FailedCalls are the requests that failed in the last 10 s. Times count from an origin that
@@ -112,7 +111,7 @@ type failedCall struct {
 
 // NewFailedCalls returns FailedCalls without a failure.
 func NewFailedCalls() *FailedCalls {
-	return &FailedCalls{seed: maphash.MakeSeed(), requests: scope.Map[RequestID, failedCall]{Max: maxFailedCalls}}
+	return &FailedCalls{seed: maphash.MakeSeed()}
 }
 
 // Pointers identifies a request by the pointers that its shallow copies share. http.Client and
@@ -128,10 +127,10 @@ func (f *FailedCalls) Named(key, scope, method string, u *url.URL) RequestID {
 	return RequestID{text: maphash.Comparable(f.seed, [...]string{key, scope, method, u.Path, u.RawQuery})}
 }
 
-// Any reports whether a request failed in the minute before now. It is quicker than Has.
+// Any reports whether a request failed in the 10 s before now. It is quicker than Has.
 func (f *FailedCalls) Any(now time.Duration) bool { return int64(now) < f.until.Load() }
 
-// Has reports whether the request failed in the minute before now.
+// Has reports whether the request failed in the 10 s before now.
 func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 	call := f.requests.Peek(id)
 	if call == nil || !id.known() {

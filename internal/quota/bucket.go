@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
@@ -92,8 +93,8 @@ func (b *bucket) init(k bucketKey) {
 // times would come too late.
 func (b *bucket) tick(now time.Time) time.Time {
 	now = b.limiter.steady(now)
-	if b.latest.Sub(now) > maxLate { // a late report, unless the clock itself is behind
-		if now = b.limiter.steady(time.Now()); b.latest.Sub(now) > maxLate {
+	if hold.WentBack(b.latest, now) { // a late report, unless the clock itself is behind
+		if now = b.limiter.steady(time.Now()); hold.WentBack(b.latest, now) {
 			b.knowledge, b.latest = knowledge{}, now
 		}
 	}
@@ -102,9 +103,6 @@ func (b *bucket) tick(now time.Time) time.Time {
 	}
 	return b.latest
 }
-
-// maxLate is the longest delay between reading the clock and getting the lock.
-const maxLate = time.Minute
 
 // common returns the bucket of which a block holds this one too: the general one. That of a route of its own is held only by
 // a block that no success ends.

@@ -28,8 +28,8 @@ type dimension struct {
 	end        end
 	part       float64       // of the time from the newest response to an inexact reset that calls wait
 	rose       bool          // a response of this window shows no less than the one before it: the quota refills
-	waits      int           // that must end with a success before the part is halved
-	patience   int           // their number after the last rejection; 0: none
+	waits      int64         // that must end with a success before the part is halved
+	patience   int64         // their number after the last rejection; 0: none
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
 	short      bool          // a rejection shows that too little remains
@@ -148,7 +148,7 @@ func (d *dimension) take(o *observation) {
 // initialPart is the part of the time until an inexact reset that calls wait at first, if only rejections show it. Of one that
 // responses show it is all. So the first calls are not rejected, but after probeFactor waits half of the part is tried,
 // because a token bucket refills sooner. Each rejection of that makes the waits until the next try as many times more.
-const initialPart, maxPatience = 0.25, 4096
+const initialPart = 0.25
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
 // is waited then.
@@ -185,7 +185,7 @@ func (d *dimension) test(sent time.Time, a *Response) {
 		}
 	case a.rejected() && d.part < 1:
 		d.part = min(2*d.part+initialPart/4, 1)
-		d.patience = min(probeFactor*d.patience, maxPatience)
+		d.patience = min(probeFactor*d.patience, maxLimit)
 		d.waits = d.patience
 	}
 }
@@ -311,8 +311,7 @@ func (d *dimension) left(now time.Time, inflight int64) int64 {
 
 // refilled returns the remaining count with what a token bucket has gained since.
 func (d *dimension) refilled(now time.Time) int64 {
-	const exact = 1e-6
-	return d.remaining + int64(d.refill()*now.Sub(d.at).Seconds()+exact)
+	return d.remaining + int64(d.refill()*now.Sub(d.at).Seconds()+rounding)
 }
 
 // silence ignores the dimension until a response shows it.

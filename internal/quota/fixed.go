@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -26,9 +27,7 @@ type fixedLimit struct {
 // become available, and none is taken earlier.
 const timerSlack = 20 * time.Millisecond
 
-// clockStep is the step of a clock that goes back, as in the next testing/synctest bubble. A smaller
-// one is the delay between reading the clock and getting the lock.
-const clockStep = time.Second
+const rounding = 1e-6 // of tokens that a time adds
 
 func newFixedLimit(rate float64, burst int, next *fixedLimit, now time.Time) *fixedLimit {
 	s := &fixedLimit{rate: rate, burst: float64(burst), tokens: float64(burst), next: next, last: now}
@@ -38,7 +37,7 @@ func newFixedLimit(rate float64, burst int, next *fixedLimit, now time.Time) *fi
 
 // fill adds the tokens since the last call.
 func (s *fixedLimit) fill(now time.Time) {
-	if s.last.Sub(now) > clockStep {
+	if hold.WentBack(s.last, now) {
 		s.last = now
 	}
 	if !now.After(s.last) {
@@ -55,8 +54,7 @@ func (s *fixedLimit) fill(now time.Time) {
 // Take implements waitqueue.Gate.
 func (s *fixedLimit) Take(now time.Time, _ int64) (token struct{}, ok bool) {
 	s.fill(now)
-	const epsilon = 1e-9 // rounding error
-	if s.tokens < 1-epsilon {
+	if s.tokens < 1-rounding {
 		return token, false
 	}
 	s.tokens--

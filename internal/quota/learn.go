@@ -92,16 +92,13 @@ func (b *bucket) known(name string) *dimension {
 	return nil
 }
 
-// maxDimensions bounds the memory that a hostile server can use.
-const maxDimensions = 2 * ratelimitheader.MaxDimensions
-
-// dimension returns the dimension of the field. A new one replaces the one that was mentioned
-// longest ago.
+// dimension returns the dimension of the field. Above a number that bounds the memory, a new one replaces the one that was
+// mentioned longest ago.
 func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 	if d := b.known(field.Name); d != nil {
 		return d
 	}
-	if len(b.dims) < maxDimensions {
+	if len(b.dims) < ratelimitheader.MaxDimensions {
 		b.dims = append(b.dims, dimension{}) // never mentioned
 	}
 	stalest := 0

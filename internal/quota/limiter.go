@@ -76,7 +76,6 @@ func New(c Config) *Limiter {
 		a.general.init(bucketKey{account: a})
 	}
 	l.buckets.Init = func(k bucketKey, b *bucket) { b.init(k) }
-	l.routes.Max = maxRoutes
 	return l
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -58,9 +59,8 @@ func TestHostileHeaders(t *testing.T) {
 			} else {
 				e.done()
 			}
-			b := e.Permit.bucket
-			require.Zero(t, b.inflight)
-			require.LessOrEqual(t, len(b.dims), maxDimensions)
+			require.Zero(t, e.Permit.bucket.inflight)
+			require.LessOrEqual(t, len(e.Permit.bucket.dims), ratelimitheader.MaxDimensions)
 		}
 	})
 }

@@ -13,10 +13,6 @@ const (
 	// maxSpread is the longest time over which calls are released after a wait. Half of the wait is another bound.
 	maxSpread = 10 * time.Second
 
-	// maxPacing is how long calls are released at the rate of a quota that responses no longer
-	// show.
-	maxPacing = time.Minute
-
 	// So few calls are released within a second: no queue is too short for them.
 	fewCalls = 10
 )
@@ -77,7 +73,7 @@ func (b *bucket) release(now time.Time) {
 		}
 		r.usual = min(r.usual, d.usual())
 		if s := d.spacing(waited); r.spacing == 0 || s < r.spacing {
-			r.spacing, r.end = s, now.Add(maxPacing)
+			r.spacing, r.end = s, now.Add(d.window)
 		}
 	}
 	b.after, b.heldSince = r, time.Time{}

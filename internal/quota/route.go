@@ -10,9 +10,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// maxRoutes is the number of routes of which the bucket is kept, of all servers.
-const maxRoutes = 16384
-
 // namedBucket is the name of a bucket.
 type namedBucket struct {
 	name string

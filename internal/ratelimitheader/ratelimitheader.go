@@ -41,8 +41,6 @@ import (
 const (
 	// MaxDimensions is the maximum number of dimensions that [Parse] returns. Real servers send at most six.
 	MaxDimensions = 16
-	// maxFields is the maximum number of fields about quotas. A response with more has no quotas.
-	maxFields = 32
 	// MaxName is the maximum length of a name, in bytes. What has a longer name is ignored.
 	MaxName = 128
 	// MaxReset is the maximum Reset and Window. Longer ones are reduced to it.
@@ -111,14 +109,14 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 		name  string
 		lines []string
 	}
-	var buffer [maxFields / 2]field // nearly always enough
+	var buffer [MaxDimensions]field // nearly always enough
 	fields := buffer[:0]
 	for name, lines := range h {
-		if mayLimit(name) && len(fields) <= maxFields {
+		if mayLimit(name) && len(fields) <= 2*MaxDimensions {
 			fields = append(fields, field{name, lines})
 		}
 	}
-	if len(fields) == 0 || len(fields) > maxFields || cached(h) {
+	if len(fields) == 0 || len(fields) > 2*MaxDimensions || cached(h) { // above so many fields a response has no quotas
 		return State{}, false
 	}
 	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.name, b.name) })

@@ -155,7 +155,7 @@ func TestParse_bucket(t *testing.T) {
 func TestParse_boundsHostileHeaders(t *testing.T) {
 	t.Run("dimensions in field names", func(t *testing.T) {
 		h := header()
-		for i := range maxFields / 2 {
+		for i := range MaxDimensions {
 			h[fmt.Sprintf("X-Ratelimit-Remaining-%04d", i)] = []string{"0"}
 			h[fmt.Sprintf("X-Ratelimit-Reset-%04d", i)] = []string{"1"}
 		}

@@ -132,7 +132,7 @@ func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
 	calls := b.calls.Load() // before the capacity, which then contains them
 	b.tokens += rules.Ratio * float64(calls-b.added)
 	b.added = calls
-	recent, _ := b.recent.Newest(now.Sub(rules.Origin), Recent, window.Buckets)
+	recent, _ := b.recent.Count(now.Sub(rules.Origin), Recent, 0, window.Buckets)
 	capacity = rules.Tokens + rules.Ratio*float64(recent)
 	b.tokens = min(b.tokens, capacity)
 	return capacity

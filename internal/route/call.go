@@ -252,7 +252,7 @@ func (c *Call[R]) Done(v *Visit[R], r Result) {
 // Slow returns the age at which a probe gets a second attempt elsewhere: slow, or less. usual is
 // the latency of the server's quick responses. Zero means never for slow, and unknown for usual.
 func Slow(slow, usual time.Duration) time.Duration {
-	probe := max(2*usual, minSlowProbe)
+	probe := circuit.MinSlow(usual)
 	if usual == 0 {
 		probe = maxSlowProbe
 	}
@@ -267,9 +267,9 @@ const (
 	// caller with 40 calls a second pays for less than one call in a hundred, and the server is in use
 	// again within 5 s.
 	ProbePause = 3 * time.Second
-	// A probe of a safe method gets a second attempt elsewhere at twice the usual latency, but not before
-	// minSlowProbe. If the server has never responded, at maxSlowProbe.
-	minSlowProbe, maxSlowProbe = 100 * time.Millisecond, time.Second
+	// A probe of a safe method gets a second attempt elsewhere when it is slow. If the server has never responded, at
+	// maxSlowProbe.
+	maxSlowProbe = time.Second
 	// maxRest is the longest time for which calls prefer other servers.
 	maxRest = time.Hour
 	// safePeriod is the time after a call with a safe method in which others do not probe.

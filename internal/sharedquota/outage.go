@@ -52,10 +52,9 @@ type members struct {
 
 // countMembers writes a heartbeat, and counts those of all processes.
 func (q *Quota) countMembers() *storeCall {
-	const most = 1 << 20
-	rule := quotastore.Rule{Limit: most, Window: heartbeatTTL, Sliding: true}
+	rule := quotastore.Rule{Limit: maxShared, Window: heartbeatTTL, Sliding: true}
 	return q.take("|holders", 1, 0, rule, func(t quotastore.Result, now time.Duration) {
-		found := (float64(most-t.Remaining) - 0.5) * float64(heartbeat) / float64(heartbeatTTL)
+		found := (float64(maxShared-t.Remaining) - 0.5) * float64(heartbeat) / float64(heartbeatTTL)
 		q.members = members{max(found, 1), now + heartbeat}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -72,9 +73,8 @@ const never = math.MaxInt64
 // since returns a time since the origin, which is long before the first time. If the clock was set back (a second
 // synctest bubble), all times of before are wrong.
 func (q *Quota) since(t time.Time) time.Duration {
-	const long, step = time.Hour, 2 * time.Second
-	if q.latest == 0 || t.Sub(q.origin) < q.latest-step {
-		q.origin, q.timed = t.Add(-long), timed{members: members{n: 1}, call: callStatus{timeout: firstTimeout}}
+	if q.latest == 0 || hold.WentBack(q.origin.Add(q.latest), t) {
+		q.origin, q.timed = t.Add(-waitqueue.Horizon), timed{members: members{n: 1}, call: callStatus{timeout: firstTimeout}}
 	}
 	q.latest = t.Sub(q.origin)
 	return q.latest
@@ -140,8 +140,8 @@ func (q *Quota) Dispatch(t time.Time) {
 	}
 	q.GrantAll(t)
 	wake := q.proceed(now)
-	// The first request may hang: after firstTime another one is sent to learn the rule.
-	if again := q.first.sent + firstTime; q.Len() > 0 && again > now {
+	// The first request may hang: then another one is sent to learn the rule.
+	if again := q.first.sent + patience; q.Len() > 0 && again > now {
 		wake = min(wake, again)
 	}
 	if q.Len() > 0 && q.outage.down && q.rule.Limit > 0 { // their share grows with time, whatever the store does

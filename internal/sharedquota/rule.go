@@ -21,8 +21,7 @@ func FixedRule(limit float64, burst int) quotastore.Rule {
 // serverRule returns the rule for a server's quota of any kind: at most the limit in each window. The window is whole
 // seconds and a slack, because a token is used a little later than it is taken.
 func serverRule(limit int64, window time.Duration) quotastore.Rule {
-	const maxSlack = 200 * time.Millisecond
-	return quotastore.Rule{Limit: int(limit), Window: window + min(window/64, maxSlack), Sliding: true}
+	return quotastore.Rule{Limit: int(limit), Window: window + min(window/64, 2*callInterval), Sliding: true}
 }
 
 // The store keeps one number for a key: the tokens that were taken. So a rule is stored as this
@@ -31,14 +30,13 @@ const (
 	windowBits = 17
 	maxShared  = 1<<22 - 1 // maximum of a limit
 	maxWindow  = (1<<windowBits - 1) * time.Second
-	ruleTTL    = 24 * time.Hour
 )
 
 func number(r quotastore.Rule) int64 { return int64(r.Limit)<<windowBits | int64(r.Window/time.Second) }
 
 // takeRule is a Take of the rule's key.
 func (q *Quota) takeRule(want, least, limit int64, apply applyFunc) *storeCall {
-	return q.take("|rule", want, least, quotastore.Rule{Limit: int(limit), Window: ruleTTL, Sliding: true}, apply)
+	return q.take("|rule", want, least, quotastore.Rule{Limit: int(limit), Window: waitqueue.Horizon, Sliding: true}, apply)
 }
 
 // readRule reads the rule of other processes. Their limit may be old, but a longer window has been seen.
@@ -65,9 +63,6 @@ func (q *Quota) writeRule() *storeCall {
 	return q.takeRule(n, n, n, func(quotastore.Result, time.Duration) { q.stored = n })
 }
 
-// firstTime is the longest time for which other requests wait for the first one.
-const firstTime = time.Second
-
 // first is the request that is sent alone to learn the rule.
 type first struct {
 	sent    time.Duration // 0: none is in flight
@@ -79,7 +74,7 @@ func (q *Quota) takeWithoutRule(now time.Duration) (Permit, bool) {
 	switch {
 	case q.first.nothing:
 		return permitNone, true
-	case q.stored < 0 && !q.outage.down, now-q.first.sent < firstTime:
+	case q.stored < 0 && !q.outage.down, now-q.first.sent < patience:
 		return permitNone, false
 	}
 	q.first.sent = now

@@ -9,15 +9,16 @@ import (
 )
 
 const (
-	// callInterval is the shortest time between two store calls. retryInterval is the longest while
-	// requests wait: other processes may return tokens before the time that the store gave.
-	callInterval, retryInterval = 100 * time.Millisecond, time.Second
+	// callInterval is the shortest time between two store calls.
+	callInterval = 100 * time.Millisecond
 
 	// storeTimeout is how long a request waits for a store call. The first one has to connect.
 	storeTimeout, firstTimeout = 20 * time.Millisecond, 250 * time.Millisecond
 
-	// callTimeout ends a store call. It is longer, so that a slow store's results and connections are not lost.
-	callTimeout = time.Second
+	// patience is the longest wait for what may hang or change: it ends a store call, so that a slow store's results and
+	// connections are not lost before; then other requests follow the first one; and those that wait ask the store again,
+	// because other processes may return tokens before the time that it gave.
+	patience = time.Second
 )
 
 type callStatus struct {
@@ -76,7 +77,7 @@ func (q *Quota) nextCall(now time.Duration) *storeCall {
 	a := &q.allocation
 	a.measure(now, q.rule.Window)
 	want := a.lacks(q.Len())
-	ready := now >= min(q.after, q.call.began+retryInterval)
+	ready := now >= min(q.after, q.call.began+patience)
 	switch {
 	case q.block.After(q.origin.Add(now)):
 		return q.writeBlock()
@@ -101,7 +102,7 @@ func (q *Quota) nextCall(now time.Duration) *storeCall {
 }
 
 func (q *Quota) run(c *storeCall) {
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	result, err := quotastore.Result{}, errors.New("the store panicked")
 	defer func() {

@@ -33,7 +33,7 @@ func Open(ctx context.Context, path string, settings Settings) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{settings: settings, Owned: true, BusyTimeout: workBusyTimeout.Milliseconds()}
+	d := &DB{settings: settings, Owned: true, BusyTimeout: defaultBusyTimeout.Milliseconds()}
 	d.Work, err = sql.Open("sqlite", DataSource(path, "rw",
 		"busy_timeout("+strconv.FormatInt(d.BusyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)"))
 	if err != nil {
@@ -42,8 +42,6 @@ func Open(ctx context.Context, path string, settings Settings) (*DB, error) {
 	d.Work.SetMaxIdleConns(readers())
 	return d.opened(ctx, path, "rwc")
 }
-
-const workBusyTimeout = 10 * time.Second
 
 // New uses a database that the application has opened with modernc.org/sqlite. It must be a file in WAL mode, and its
 // connections must be writable and have synchronous=FULL or EXTRA. Otherwise New returns an error.

@@ -190,9 +190,6 @@ func HasCode(err error, codes ...int) bool {
 	return errors.As(err, &e) && slices.Contains(codes, e.Code()&0xff)
 }
 
-// maxTaken is the maximum number of other writers in one transaction. It bounds the wait of the first for the last.
-const maxTaken = 64
-
 // errPanicked means that the work of another writer in the same transaction panicked.
 var errPanicked = errors.New("sqlitestore: the work of another writer in the same transaction panicked")
 
@@ -213,7 +210,7 @@ func (d *DB) Transact(ctx context.Context, w *Waiter, work func(context.Context,
 				return err
 			}
 			if taken == nil {
-				taken = d.take(maxTaken)
+				taken = d.take(SweepBatch) // the first waits for the last
 			}
 			for _, each := range taken {
 				if err := each.work(ctx, tx); err != nil {

@@ -10,17 +10,13 @@ import (
 )
 
 const (
-	// SweepBatch is the number of records that are deleted under one write lock. That
+	// SweepBatch is the number of records that are deleted under one write lock, and of writers in one transaction. That
 	// takes one or two milliseconds, no longer than a slow flush to disk.
 	SweepBatch = 64
 
 	// SweepTimeout is the maximum time that a sweep waits for the write lock. A sweep
 	// can continue the next time, and must not wait for an application's transaction.
 	SweepTimeout = 250 * time.Millisecond
-
-	// sweepPause is the minimum pause after a batch. Writers of other processes find
-	// the lock only by trying, and need a gap.
-	sweepPause = time.Millisecond
 
 	// sweepRatio is the ratio of pause to batch while other writers of this process are
 	// active. It keeps batches out of their 99th percentile. Smaller batches are worse.
@@ -64,7 +60,8 @@ func (d *DB) Sweep(ctx context.Context, limit int, batch Batch) (swept int, err 
 		if grants = d.grants.Load(); grants > before+1 { // more than this batch
 			took *= sweepRatio
 		}
-		if err := sleep.Context(ctx, max(sweepPause, took)); err != nil {
+		// Writers of other processes find the lock only by trying, and need a gap.
+		if err := sleep.Context(ctx, max(firstPause, took)); err != nil {
 			return swept, err
 		}
 	}

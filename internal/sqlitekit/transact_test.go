@@ -65,7 +65,7 @@ func (l *group) grants() int { return int(l.d.grants.Load() - l.given) }
 func TestTransact_groupCommit(t *testing.T) {
 	l := begin(t, add("first"))
 	var all []chan error
-	for i := range maxTaken + 1 {
+	for i := range SweepBatch + 1 {
 		all = append(all, l.come(t.Context(), t, add(fmt.Sprint(i))))
 	}
 	close(l.hold)
@@ -73,8 +73,8 @@ func TestTransact_groupCommit(t *testing.T) {
 	for _, ended := range all {
 		require.NoError(t, <-ended)
 	}
-	assert.Equal(t, 1, l.grants(), "the first transaction takes maxTaken writers")
-	assert.Equal(t, maxTaken+2, words(t, l.d))
+	assert.Equal(t, 1, l.grants(), "the first transaction takes SweepBatch writers")
+	assert.Equal(t, SweepBatch+2, words(t, l.d))
 }
 
 // A writer with work that fails gets the error, and undoes no other writer's work.
@@ -310,8 +310,8 @@ func TestSweep_pauses(t *testing.T) {
 		took     time.Duration
 		swept    int
 	}{
-		{"three batches: two pauses", time.Hour, nil, 2 * sweepPause, 3},
-		{"the context ends during a pause: at once", sweepPause / 2, context.DeadlineExceeded, sweepPause / 2, 1},
+		{"three batches: two pauses", time.Hour, nil, 2 * firstPause, 3},
+		{"the context ends during a pause: at once", firstPause / 2, context.DeadlineExceeded, firstPause / 2, 1},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)

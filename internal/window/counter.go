@@ -17,6 +17,9 @@ const (
 	// MinLength is the minimum length of a window. A shorter length means this one.
 	MinLength = time.Millisecond
 
+	// Status is the length of the windows of a status.
+	Status = 5 * time.Minute
+
 	// CounterMax is the maximum of each count within one bucket. A larger count stays at this value.
 	CounterMax = 1<<countBits - 1
 
@@ -69,13 +72,8 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 	}
 }
 
-// Newest returns the number of events of each kind in the newest of the window's Buckets, from 1
-// to all. The newest of all is in use, so n buckets cover between n-1 and n times their width.
-func (c *Counter) Newest(now, length time.Duration, buckets int) (a, b uint64) {
-	return c.Count(now, length, 0, buckets)
-}
-
-// Count returns the number of events of each kind in the Buckets from one to before another. Bucket 0 is the newest.
+// Count returns the number of events of each kind in the Buckets from one to before another. Bucket 0 is the newest. It is
+// in use, so the newest n buckets cover between n-1 and n times their width.
 func (c *Counter) Count(now, length time.Duration, from, to int) (a, b uint64) {
 	// Buckets after last may have any tag, after a long idle time also that of this wrap.
 	last := c.last.Load()

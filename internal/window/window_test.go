@@ -57,7 +57,7 @@ func TestCounter(t *testing.T) {
 			for _, o := range tt.ops {
 				c.Add(o.at, length, o.a, o.b)
 			}
-			a, b := c.Newest(tt.at, length, Buckets)
+			a, b := c.Count(tt.at, length, 0, Buckets)
 			require.Equal(t, [2]uint64{tt.wantA, tt.wantB}, [2]uint64{a, b})
 		})
 	}
@@ -68,7 +68,7 @@ func TestCounter_lengths(t *testing.T) {
 		t.Run(length.String(), func(t *testing.T) {
 			var c Counter
 			c.Add(time.Second, length, 1, 1)
-			a, b := c.Newest(time.Second, length, Buckets)
+			a, b := c.Count(time.Second, length, 0, Buckets)
 			require.Equal(t, [2]uint64{1, 1}, [2]uint64{a, b})
 		})
 	}
@@ -82,7 +82,7 @@ func TestCounter_roundOfTags(t *testing.T) {
 	for turn := range time.Duration(1<<16 + 1) {
 		now := time.Duration(int64(turn)*int64(length)) + 7*time.Second // always in another bucket
 		if turn > 0 {
-			a, _ := c.Newest(now, length, Buckets)
+			a, _ := c.Count(now, length, 0, Buckets)
 			require.EqualValues(t, 1, a, "turn %d", turn)
 		}
 		c.Add(now, length, 1, 0)
@@ -164,7 +164,7 @@ func TestCounter_stress(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				a, b := c.Newest(time.Duration(clock.Load()), length, Buckets)
+				a, b := c.Count(time.Duration(clock.Load()), length, 0, Buckets)
 				require.EqualValues(t, goroutines*(each/20), a)
 				require.EqualValues(t, 2*goroutines*(each/20), b)
 			}
@@ -210,7 +210,7 @@ func TestCounter_stressAwakening(t *testing.T) {
 				for done.Load() < r*goroutines {
 					runtime.Gosched()
 				}
-				if a, _ := c.Newest(time.Duration(r)*tt.gap, MinLength, Buckets); a != goroutines {
+				if a, _ := c.Count(time.Duration(r)*tt.gap, MinLength, 0, Buckets); a != goroutines {
 					lost++
 				}
 			}
@@ -226,6 +226,6 @@ func TestCounter_doesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now += 100 * time.Millisecond
 		c.Add(now, length, 1, 0)
-		c.Newest(now, length, Buckets)
+		c.Count(now, length, 0, Buckets)
 	}))
 }
