@@ -128,8 +128,8 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		routeHash := c.routeHash()
-		works := a.visit.Record.works.has(routeHash)
-		if fails := a.visit.Record.fails.Load(); !c.breaker.Static && fails != 0 && fails != routeHash && works {
+		works := a.visit.Record.works.Load() && !a.visit.Record.failed.has(routeHash)
+		if works && a.visit.Record.failed.any() && !c.breaker.Static {
 			a.permits.circuit, rejection = a.visit.Record.circuit.Pass(now), nil
 		} else if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{

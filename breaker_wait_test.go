@@ -1209,17 +1209,19 @@ func TestBreakerWait_besideFailingPaths(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		paths      int // that fail
+		works      int // paths that work
 		fails      time.Duration
 		every, pay time.Duration
 		deadline   time.Duration
 	}{
-		{"one path", 1, time.Second / 20, time.Second / 20, 4 * time.Second, 10 * time.Second},
-		{"one path, often", 1, time.Second / 20, time.Second / 70, 4 * time.Second, 10 * time.Second},
-		{"four paths", 4, time.Second / 20, time.Second / 40, 4 * time.Second, 10 * time.Second},
-		{"rare", 1, time.Second / 20, 5 * time.Second, 17 * time.Second, time.Second},
-		{"slowly", 1, time.Second * 4 / 5, time.Second / 5, 4 * time.Second, time.Second},
-		{"timeouts", 1, 4 * time.Second, time.Second / 3, 12 * time.Second, 2 * time.Second},
-		{"four paths, slowly", 4, time.Second * 4 / 5, time.Second / 20, 4 * time.Second, 5 * time.Second},
+		{"one path", 1, 1, time.Second / 20, time.Second / 20, 4 * time.Second, 10 * time.Second},
+		{"one path, often", 1, 1, time.Second / 20, time.Second / 70, 4 * time.Second, 10 * time.Second},
+		{"four paths", 4, 1, time.Second / 20, time.Second / 40, 4 * time.Second, 10 * time.Second},
+		{"rare", 1, 1, time.Second / 20, 5 * time.Second, 17 * time.Second, time.Second},
+		{"slowly", 1, 1, time.Second * 4 / 5, time.Second / 5, 4 * time.Second, time.Second},
+		{"timeouts", 1, 1, 4 * time.Second, time.Second / 3, 12 * time.Second, 2 * time.Second},
+		{"one path, beside 31", 1, 31, time.Second / 5, time.Second / 50, time.Second, 2 * time.Second},
+		{"four paths, slowly", 4, 1, time.Second * 4 / 5, time.Second / 20, 4 * time.Second, 5 * time.Second},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -1235,7 +1237,7 @@ func TestBreakerWait_besideFailingPaths(t *testing.T) {
 				time.Sleep(row.every)
 				calls.Go(func() { succeeds(t, tr, fmt.Sprintf("/report%c/%d", 'a'+n%row.paths, n), row.deadline) })
 				if n%int(row.pay/row.every) == 0 {
-					calls.Go(func() { assert.True(t, succeeds(t, tr, fmt.Sprintf("/pay/%d", n), row.deadline)) })
+					calls.Go(func() { assert.True(t, succeeds(t, tr, fmt.Sprintf("/pay%c/%d", 'a'+n%row.works, n), row.deadline)) })
 				}
 			}
 			calls.Wait()
@@ -1285,6 +1287,7 @@ func TestBreakerWait_canceledBesideAPathThatFails(t *testing.T) {
 			sent.Add(1)
 			return hanging(r)
 		})}
+		require.False(t, succeeds(t, tr, "/fails", time.Millisecond))
 		require.True(t, succeeds(t, tr, "/", time.Second))
 		works = false
 		for range 40 {

@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -22,10 +23,10 @@ type record struct {
 	queued, retryWaiting atomic.Int32
 	rest                 route.Rest // of package endpoints
 
-	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64  // time of the last success since the origin, to latency.SampleEvery; zero means never
-	fails     atomic.Uint64 // the hash of the route of the last failure; zero: none
-	works     workingRoutes
+	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
+	succeeded atomic.Int64 // time of the last success since the origin, to latency.SampleEvery; zero means never
+	failed    failedRoutes
+	works     atomic.Bool   // something has succeeded since a route failed that was not known to fail
 	worked    atomic.Uint64 // the hash of the route of the last success; zero: it has failed since
 	created   time.Duration // since the origin
 
@@ -116,19 +117,20 @@ func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
 	case a.failed():
-		hash := a.call.routeHash()
-		r.fails.Store(hash)
-		r.works.remove(hash)
-		r.worked.CompareAndSwap(hash, 0)
+		if hash := a.call.routeHash(); r.failed.add(hash) {
+			r.works.Store(false)
+			r.worked.CompareAndSwap(hash, 0)
+		}
 	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
-		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
+		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled || r.failed.any() {
 			hash := a.call.routeHash()
-			r.works.add(hash)
+			r.failed.remove(hash)
+			r.works.Store(true)
 			r.worked.Store(hash)
 		}
 	case a.end == endCanceled: // it may have hung
-		r.works.remove(a.call.routeHash())
+		r.failed.add(a.call.routeHash())
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
@@ -217,26 +219,41 @@ func (p *patience) over(age time.Duration) bool {
 	return false
 }
 
-// workingRoutes are hashes of routes of which the last attempt succeeded. While another one fails, the circuit does not hold their
-// calls.
-type workingRoutes [16]atomic.Uint32
+// failedRoutes are hashes of routes of which the last attempt failed, or 0. While others work, the circuit does not hold those.
+type failedRoutes [16]atomic.Uint32
 
-// of returns the place of a route, and what is there if it works.
-func (w *workingRoutes) of(hash uint64) (place *atomic.Uint32, works uint32) {
-	return &w[hash%uint64(len(w))], uint32(hash>>32) | 1
+func (f *failedRoutes) any() bool {
+	for i := range f {
+		if f[i].Load() != 0 {
+			return true
+		}
+	}
+	return false
 }
 
-func (w *workingRoutes) has(hash uint64) bool {
-	place, works := w.of(hash)
-	return place.Load() == works
+// find returns the place of a hash; nil: it is not there.
+func (f *failedRoutes) find(hash uint32) *atomic.Uint32 {
+	for i := range f {
+		if f[i].Load() == hash {
+			return &f[i]
+		}
+	}
+	return nil
 }
 
-func (w *workingRoutes) add(hash uint64) {
-	place, works := w.of(hash)
-	place.Store(works)
+func (f *failedRoutes) has(route uint64) bool { return f.find(uint32(route)|1) != nil }
+
+// add adds a route, and reports whether it was not there. If there is no room, it replaces another one.
+func (f *failedRoutes) add(route uint64) bool {
+	if f.has(route) {
+		return false
+	}
+	cmp.Or(f.find(0), &f[route>>32%uint64(len(f))]).Store(uint32(route) | 1)
+	return true
 }
 
-func (w *workingRoutes) remove(hash uint64) {
-	place, works := w.of(hash)
-	place.CompareAndSwap(works, 0)
+func (f *failedRoutes) remove(route uint64) {
+	if place := f.find(uint32(route) | 1); place != nil {
+		place.CompareAndSwap(uint32(route)|1, 0)
+	}
 }
