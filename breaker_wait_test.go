@@ -1290,8 +1290,9 @@ func TestBreakerWait_canceledBesideAPathThatFails(t *testing.T) {
 		require.False(t, succeeds(t, tr, "/fails", time.Millisecond))
 		require.True(t, succeeds(t, tr, "/", time.Second))
 		works = false
+		var calls sync.WaitGroup
 		for range 40 {
-			go succeeds(t, tr, "/fails", time.Minute)
+			calls.Go(func() { succeeds(t, tr, "/fails", time.Minute) })
 		}
 		synctest.Wait()
 		require.Equal(t, resilienthttp.StateOpen, tr.State().Scopes[0].Breaker.State)

@@ -390,9 +390,7 @@ func TestMaxInFlight_thousandGoroutines(t *testing.T) {
 		for range goroutines {
 			calls.Go(func() {
 				for range each {
-					ctx, cancel := context.WithTimeout(t.Context(), ms+rand.N(4*time.Second))
-					_, _ = try(tr, get(t).WithContext(ctx))
-					cancel()
+					_, _ = try(tr, get(t).WithContext(withDeadline(t, ms+rand.N(4*time.Second))))
 				}
 			})
 		}

@@ -902,11 +902,9 @@ func TestBadGates(t *testing.T) {
 			tr.Trace = &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { sent.Add(1) }}
 			start := time.Now()
 			for range 50 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				resp, err := tr.RoundTrip(get(t).WithContext(withDeadline(t, time.Minute)))
 				require.NotEqual(t, resp == nil, err == nil)
 				finish(t, resp, err)
-				cancel()
 			}
 			require.LessOrEqual(t, sent.Load(), int64(8*50))
 			require.LessOrEqual(t, time.Since(start), 50*time.Minute)
