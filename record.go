@@ -219,7 +219,8 @@ func (p *patience) over(age time.Duration) bool {
 	return false
 }
 
-// failedRoutes are hashes of routes of which the last attempt failed, or 0. While others work, the circuit does not hold those.
+// failedRoutes are hashes of routes of which the last attempt failed or was canceled, or 0. While something works, the circuit does not
+// hold the others.
 type failedRoutes [16]atomic.Uint32
 
 func (f *failedRoutes) any() bool {
