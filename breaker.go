@@ -16,8 +16,8 @@ import (
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
 // failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
 // at least MinRequests results in the Window are failures, after a series of failures, or at a failure without tokens when nothing
-// has succeeded for a Window. Its probes take turns by route. Unless it is Static, it does not hold a route that works while another fails: its calls are probes.
-// See docs/circuit-breaker.md.
+// has succeeded for a Window. Its probes take turns by route. Unless it is Static, it does not hold a route that works while
+// another fails: its calls are probes. See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384

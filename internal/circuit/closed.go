@@ -206,7 +206,7 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 
 // slowFailure is the minimum latency of a failure that indicates a long queue. A rejected
 // connection takes less, and a shorter queue is no problem.
-const slowFailure = DefaultCooldown
+const slowFailure = 100 * time.Millisecond
 
 // MinSlow is the minimum latency of a slow failure.
 func MinSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }

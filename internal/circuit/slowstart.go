@@ -34,12 +34,13 @@ type slowStart struct {
 const (
 	newSize     = 0.25 // at the beginning and after a cut, as a ratio of the requests in flight; the least limit is half of it
 	maxFailures = 0.2  // ratio of slow failures that causes a cut
+	maxResults  = 20   // maximum of the results that a cut needs
 	maxWindows  = 6    // windows without a cut after which slow start ends
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
 // latency. It is nil if the slowest failure was quick and few were timeouts, or if it was no slower than the response: then the
-// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most DefaultMinRequests.
+// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < response || slowestFailure < MinSlow(baseline) && !before.slow {
 		return nil
@@ -49,7 +50,7 @@ func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestF
 		l.before = before.ratio
 	}
 	if response <= l.quick {
-		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), DefaultMinRequests)
+		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), maxResults)
 	}
 	return l
 }
@@ -116,7 +117,7 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	quick, slow := took <= l.quick, took >= l.slowestFailure/2
 	switch {
 	case l.size < 1 && quick:
-		l.size = min(l.size+newSize, 1)
+		l.size = min(l.size+0.25, 1)
 	case l.size < 1 && !slow:
 		l.size = min(l.size+0.02, 1)
 	case l.size < 1 || l.loaded.Before(sent): // the limit was not reached
@@ -136,11 +137,11 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	l.count(1)
 	usual := l.before * l.results
 	usual += 2 * math.Sqrt(usual*(1-l.before)) // by chance
-	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, DefaultMinRequests) {
+	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, maxResults) {
 		return
 	}
 	l.enough = min(l.size, inFlight) / 2
-	l.size = newSize * max(min(l.size, inFlight), 0.5)
+	l.size = max(newSize*min(l.size, inFlight), newSize/2)
 	l.cut, l.results, l.failures, l.quickOnes = now, 0, 0, 0
 }
 
@@ -149,7 +150,7 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 func (l *slowStart) count(failures float64) {
 	l.results++
 	l.failures += failures
-	if l.results > max(DefaultMinRequests, 2*l.size) {
+	if l.results > max(maxResults, 2*l.size) {
 		l.results /= 2
 		l.failures /= 2
 		l.quickOnes /= 2

@@ -23,7 +23,7 @@ const (
 
 	// A later call waits for so long, or for a Cooldown if the server is slow. If it were rejected at once, workers would go
 	// through a long list of jobs in an instant.
-	lateWait = DefaultMaxCooldown
+	lateWait = 2 * time.Second
 )
 
 // outage is what the last outage began with.
