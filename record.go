@@ -126,8 +126,12 @@ func (a *attempt) noteOutcome(now time.Time) {
 		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled || r.failed.any() {
 			hash := a.call.routeHash()
 			r.failed.remove(hash)
-			r.works.Store(true)
-			r.worked.Store(hash)
+			if !r.works.Load() { // processors must not write to shared memory at each call
+				r.works.Store(true)
+			}
+			if r.worked.Load() != hash {
+				r.worked.Store(hash)
+			}
 		}
 	case a.end == endCanceled: // it may have hung
 		r.failed.add(a.call.routeHash())
