@@ -66,20 +66,16 @@ func (c *call) class() responseClass {
 
 // endCounts counts the calls by how they ended. It takes no lock.
 type endCounts struct {
-	failing  atomic.Int64                                // the start of the first call that failed since the last success, since the origin; zero means none
-	failed   atomic.Int64                                // the calls that failed since then
-	counters [classes / 2]atomic.Pointer[window.Counter] // each of two classes; nil: there was none
+	failing atomic.Int64 // the start of the first call that failed since the last success, since the origin; zero means none
+	failed  atomic.Int64 // the calls that failed since then
+	ended   window.Window[[classes]atomic.Uint32]
 }
-
-// recentBuckets is the number of the newest buckets that are ScopeState.LastMinute: 56 to 75 s.
-const recentBuckets = 4
 
 func (e *endCounts) add(start, at time.Duration, class responseClass) {
 	if class == classNone {
 		return
 	}
-	second := uint32(class % 2)
-	made(&e.counters[class/2]).Add(at, window.Status, 1-second, second)
+	e.ended.At(at, window.Status, window.Buckets)[class].Add(1)
 	switch {
 	case class != classSuccess:
 		e.fail(start)
@@ -96,13 +92,14 @@ func (e *endCounts) fail(start time.Duration) {
 	}
 }
 
-// counts returns the number of calls in some of the window's buckets, by how they ended: see window.Counter.
+// counts returns the number of calls in the buckets from one to before another, by how they ended. Bucket 0 is the newest.
 func (e *endCounts) counts(at time.Duration, from, to int) (n [classes]int, calls int) {
-	for pair := range classes / 2 {
-		if c := e.counters[pair].Load(); c != nil {
-			first, second := c.Count(at, window.Status, from, to)
-			n[2*pair], n[2*pair+1] = int(first), int(second)
-			calls += n[2*pair] + n[2*pair+1]
+	for age, ended := range e.ended.All(at, window.Status, window.Buckets) {
+		for class := range ended {
+			if age >= from && age < to {
+				n[class] += int(ended[class].Load())
+				calls += int(ended[class].Load())
+			}
 		}
 	}
 	return n, calls

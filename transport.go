@@ -41,7 +41,7 @@ type Transport struct {
 
 	// MaxScopes is the maximum number of scopes that the Transport keeps, 1 to 1,000,000. Zero
 	// means 16,384. Any other number is an error of Validate. A new scope replaces an idle one that
-	// has no failure or quota. A healthy scope takes 2 KB, or 3 KB with 20 responses in a minute.
+	// has no failure or quota. A healthy scope takes 2 KB, or 4 KB if it is busy.
 	MaxScopes int
 
 	// OwnsRetries makes this Transport the one layer that retries. It sends X-Retry-Owner:

@@ -85,7 +85,7 @@ type Circuit struct {
 	outage  outage     // the last one
 	waiting *waiting   // nil: no call has waited
 
-	openings *window.Counter // of the closed circuit; nil: it never opened
+	openings window.Window[atomic.Int32] // of the closed circuit
 }
 
 // State is the state of a circuit.
@@ -332,19 +332,15 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 		c.since = now
 	}
 	if at := now.Sub(c.breaker.origin); from == Closed {
-		if c.openings == nil {
-			c.openings = new(window.Counter)
-		}
-		c.openings.Add(at, window.Status, 1, 0)
+		c.openings.At(at, window.Status, window.Buckets).Add(1)
 	}
 	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now), Opening: c.opening.describe()}
 }
 
 // countOpenings returns how often the closed circuit has opened lately. The circuit is locked.
-func (c *Circuit) countOpenings(now time.Time) int {
-	if c.openings == nil {
-		return 0
+func (c *Circuit) countOpenings(now time.Time) (n int) {
+	for _, some := range c.openings.All(now.Sub(c.breaker.origin), window.Status, window.Buckets) {
+		n += int(some.Load())
 	}
-	n, _ := c.openings.Count(now.Sub(c.breaker.origin), window.Status, 0, window.Buckets)
-	return int(n)
+	return n
 }

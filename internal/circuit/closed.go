@@ -5,13 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 // closed is a closed circuit until it opens. It admits all requests, except under slow
 // start, and counts the results.
 type closed struct {
-	results   window.Counter            // failures, successes
+	results   window.Window[results]
 	failing   atomic.Bool               // no success since the streak began
 	releasing atomic.Bool               // calls that have waited are being released
 	pressed   atomic.Bool               // the last result since then was slow or a failure
@@ -20,6 +21,9 @@ type closed struct {
 	answered  atomic.Int64              // when the last request that succeeded was sent
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
 }
+
+// results are counted in a bucket of a window.
+type results struct{ failures, successes atomic.Int32 }
 
 // failureStreak describes the failures since the last success.
 type failureStreak struct {
@@ -57,9 +61,16 @@ type tally struct{ results, failures int }
 
 func (t tally) succeeded() bool { return t.results > t.failures }
 
-func (s *closed) tally(rules *Rules, at time.Duration) tally {
-	failures, successes := s.results.Count(at, rules.Window, 0, window.Buckets)
-	return tally{results: int(failures + successes), failures: int(failures)}
+func (s *closed) tally(rules *Rules, at time.Duration) (sum tally) {
+	for _, n := range s.results.All(at, rules.Window, window.Buckets) {
+		failures := int(n.failures.Load())
+		sum.results, sum.failures = sum.results+failures+int(n.successes.Load()), sum.failures+failures
+	}
+	return sum
+}
+
+func (s *closed) resultsAt(rules *Rules, at time.Duration) *results {
+	return s.results.At(at, rules.Window, window.Buckets)
 }
 
 // doneClosed records the result of an attempt that s admitted. The circuit is locked if the
@@ -80,7 +91,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	}
 	switch r.Outcome {
 	case Success:
-		s.results.Add(at, c.breaker.rules.Window, 0, 1)
+		s.resultsAt(&c.breaker.rules, at).successes.Add(1)
 		s.answered.Store(int64(at - r.Took))
 		if s.failing.Load() {
 			s.failing.Store(false)
@@ -101,7 +112,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		return nil // the circuit has changed since the attempt was admitted
 	}
 	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
-	s.results.Add(at, rules.Window, 1, 0)
+	s.resultsAt(rules, at).failures.Add(1)
 	if answered := time.Duration(s.answered.Load()); !rules.Static && at-r.Took < answered && answered <= at {
 		return nil // the server has answered a later request
 	}
@@ -182,7 +193,7 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 	if rules.Static {
 		return enough && rules.tooMany(sum.failures, sum.results)
 	}
-	forsaken := r.Forsaken && sum.failures == sum.results && !streak.overload() && (c.settled(c.breaker.origin.Add(at)) || r.InFlight == 0 && c.openings == nil)
+	forsaken := r.Forsaken && sum.failures == sum.results && !streak.overload() && (c.settled(c.breaker.origin.Add(at)) || r.InFlight == 0 && s == &c.first)
 	if forsaken || enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
@@ -218,7 +229,7 @@ func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= 
 // the deadline of the call ends it.
 func minTimeout(baseline time.Duration) time.Duration {
 	if baseline == 0 {
-		return hanging
+		return hold.Hanging
 	}
 	return max(slowFailure, 4*baseline)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
@@ -18,9 +19,8 @@ const (
 )
 
 const (
-	hanging       = time.Second // a request that takes so long may hang: another one need not wait longer for it
-	cooldownRatio = 8           // maximum of later cooldowns, in latencies of the failure
-	callsPerProbe = 5           // a probe that hangs holds its caller: one of so many at most
+	cooldownRatio = 8 // maximum of later cooldowns, in latencies of the failure
+	callsPerProbe = 5 // a probe that hangs holds its caller: one of so many at most
 )
 
 // Rules decide when circuits open and close. A zero field means its default above.
@@ -63,8 +63,8 @@ func (r *Rules) firstCooldown(took, usual time.Duration) time.Duration {
 	if r.Static {
 		return r.Cooldown
 	}
-	slow := min(2*min(took, hanging), callsPerProbe*min(usual, hanging))
-	return min(max(r.Cooldown, min(max(slow, usual), hanging)), r.MaxCooldown)
+	slow := min(2*min(took, hold.Hanging), callsPerProbe*min(usual, hold.Hanging))
+	return min(max(r.Cooldown, min(max(slow, usual), hold.Hanging)), r.MaxCooldown)
 }
 
 // longestCooldown returns the longest time between two probes that take as long as the last one.
@@ -72,7 +72,7 @@ func (r *Rules) longestCooldown(took time.Duration) time.Duration {
 	if r.Static {
 		return r.MaxCooldown
 	}
-	if took >= hanging {
+	if took >= hold.Hanging {
 		return 0 // while it hangs, the next one may be sent: it need not come later too
 	}
 	return min(cooldownRatio*took, r.MaxCooldown)

@@ -63,14 +63,14 @@ func (l *slowStart) expired(now time.Time) bool {
 func (l *slowStart) admit(now time.Time) *Rejection {
 	// After maxWait one more request is admitted, because those in flight may never end. Timeouts
 	// and healthy responses (of long polls) may take half a minute.
-	maxWait := min(l.slowestFailure, max(hanging, l.slowestFailure/8))
+	maxWait := min(l.slowestFailure, max(hold.Hanging, l.slowestFailure/8))
 	switch {
 	case now.Before(l.paused):
 		l.quiet = now
 		return &Rejection{NotBefore: l.paused}
 	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.admitted) < maxWait:
 		l.quiet = now
-		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), hanging))}
+		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), hold.Hanging))}
 	}
 	l.send(now)
 	return nil

@@ -17,7 +17,6 @@ type waiting struct {
 }
 
 const (
-	maxWaiting  = 20_000           // calls that wait for one circuit
 	maxOutage   = 20 * time.Second // of a server for which calls wait as long as they may
 	releaseRate = 1.5              // of released calls, in usual rates
 
@@ -58,7 +57,7 @@ func (c *Circuit) join(now time.Time, e *waitqueue.Entry[Permit]) (joined bool, 
 		}
 		e.MaxWait = min(e.MaxWait, late)
 	}
-	if e.MaxWait <= 0 || c.waitingCalls() >= maxWaiting {
+	if e.MaxWait <= 0 {
 		e.Permit, rejected = c.admit(now)
 		return false, rejected
 	}

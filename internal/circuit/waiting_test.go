@@ -223,29 +223,21 @@ func TestWaiting_ends(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		after   time.Duration // of the outage, until the last failure
-		others  int           // calls that wait already
 		maxWait time.Duration
 		cancel  time.Duration // 0: not
 		took    time.Duration
 	}{
-		{"canceled", 0, 0, time.Minute, 300 * time.Millisecond, 300 * time.Millisecond},
-		{"MaxWait", 0, 0, 400 * time.Millisecond, 0, 400 * time.Millisecond},
-		{"it must not wait", 0, 0, 0, 0, 0},
-		{"negative MaxWait", 0, 0, -1, 0, 0},
-		{"almost too late", maxOutage - 1, 0, 400 * time.Millisecond, 0, 400 * time.Millisecond},
-		{"too late", maxOutage + 1, 0, time.Minute, 0, lateWait},
-		{"too late, with little time", maxOutage + 1, 0, 400 * time.Millisecond, 0, 400 * time.Millisecond},
-		{"too many wait", 0, maxWaiting, time.Minute, 0, 0},
-		{"almost too many", 0, maxWaiting - 1, 400 * time.Millisecond, 0, 400 * time.Millisecond},
+		{"canceled", 0, time.Minute, 300 * time.Millisecond, 300 * time.Millisecond},
+		{"MaxWait", 0, 400 * time.Millisecond, 0, 400 * time.Millisecond},
+		{"it must not wait", 0, 0, 0, 0},
+		{"negative MaxWait", 0, -1, 0, 0},
+		{"almost too late", maxOutage - 1, 400 * time.Millisecond, 0, 400 * time.Millisecond},
+		{"too late", maxOutage + 1, time.Minute, 0, lateWait},
+		{"too late, with little time", maxOutage + 1, 400 * time.Millisecond, 0, 400 * time.Millisecond},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			o := away(t, Rules{Cooldown: time.Hour}, 50*time.Millisecond, 0)
 			c, l := o.Find(host), limits(t)
-			for range tt.others {
-				joined, rejected := c.join(time.Now(), &Entry{Limits: l})
-				require.True(t, joined)
-				require.Nil(t, rejected)
-			}
 			time.Sleep(time.Until(c.Status(time.Now()).Outage.Add(tt.after)))
 			c.mu.Lock()
 			c.opening.failed = time.Now() // a probe
@@ -264,7 +256,7 @@ func TestWaiting_ends(t *testing.T) {
 			require.True(t, rejected.NotBefore.After(time.Now()))
 			require.Equal(t, c.Status(time.Now()).Outage, rejected.Outage)
 			require.Equal(t, tt.took, time.Since(begun))
-			require.Equal(t, tt.others, c.Status(time.Now()).Waiting)
+			require.Zero(t, c.Status(time.Now()).Waiting)
 			c.mu.Lock()
 			if c.waiting != nil {
 				c.waiting.queue.WakeAt(time.Time{}, time.Now())

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// Hanging is how long others wait for one that has no answer: it may hang.
+const Hanging = time.Second
+
 // Hold plans the tests of one that is away. The zero value holds nothing.
 type Hold struct {
 	since time.Time     // zero: nothing is held

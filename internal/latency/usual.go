@@ -25,7 +25,7 @@ const (
 
 // Follow makes the step of this time, unless it is made or the Window has too few samples.
 func (u *Usual) Follow(at time.Duration, w *Window) {
-	epoch, last := epochOf(at), u.last.Load()
+	epoch, last := int64(max(at, 0)/(length/slots))+1, u.last.Load()
 	if epoch <= last || !u.last.CompareAndSwap(last, epoch) {
 		return
 	}

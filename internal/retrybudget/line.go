@@ -3,6 +3,7 @@ package retrybudget
 import (
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -25,10 +26,8 @@ type line struct {
 	pause time.Duration // after which one more begins in any case
 }
 
-const (
-	maxTurn  = time.Second // how long a turn keeps the others back: it may hang
-	maxPause = time.Minute // after a rejection, which may concern another customer than those that wait
-)
+// maxPause is the longest pause after a rejection, which may concern another customer than those that wait.
+const maxPause = time.Minute
 
 // MayAwait reports whether Await might return tokens.
 func (b *Bucket) MayAwait(rules *Rules, now time.Time) bool {
@@ -73,7 +72,7 @@ func (l *line) Take(now time.Time, _ int64) (p Permit, ok bool) {
 		p, ok = l.bucket.take(Request{Slow: true}, l.rules, now)
 	default:
 		p, ok = Permit{&withdrawal{from: l.bucket}}, true
-		l.more, l.since, l.pause = max(l.more, 0), now, maxTurn
+		l.more, l.since, l.pause = max(l.more, 0), now, hold.Hanging
 	}
 	if ok {
 		p.in = l

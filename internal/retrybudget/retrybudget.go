@@ -53,8 +53,8 @@ func (r Rules) Checked() Rules {
 // Admit adds the tokens of all calls since the previous Admit. The result is the same as if each
 // call had added its tokens at once.
 type Bucket struct {
-	recent window.Counter // recent calls
-	calls  atomic.Int64   // number of all calls
+	recent window.Window[atomic.Int32] // recent calls
+	calls  atomic.Int64                // number of all calls
 
 	mu     sync.Mutex
 	begun  bool  // tokens has its first value
@@ -69,7 +69,7 @@ type Bucket struct {
 
 // Deposit adds the tokens of one call.
 func (b *Bucket) Deposit(rules *Rules, now time.Time) {
-	b.recent.Add(now.Sub(rules.Origin), Recent, 1, 0)
+	b.recent.At(now.Sub(rules.Origin), Recent, window.Buckets).Add(1)
 	b.calls.Add(1)
 }
 
@@ -132,8 +132,10 @@ func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
 	calls := b.calls.Load() // before the capacity, which then contains them
 	b.tokens += rules.Ratio * float64(calls-b.added)
 	b.added = calls
-	recent, _ := b.recent.Count(now.Sub(rules.Origin), Recent, 0, window.Buckets)
-	capacity = rules.Tokens + rules.Ratio*float64(recent)
+	capacity = rules.Tokens
+	for _, calls := range b.recent.All(now.Sub(rules.Origin), Recent, window.Buckets) {
+		capacity += rules.Ratio * float64(calls.Load())
+	}
 	b.tokens = min(b.tokens, capacity)
 	return capacity
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 )
 
 // Server is a target of a list, with what all calls know of it. Record is what the caller keeps for it.
@@ -125,7 +126,7 @@ func (c *Call[R]) MaxHold() time.Duration {
 	if c == nil {
 		return math.MaxInt64
 	}
-	return time.Second
+	return hold.Hanging
 }
 
 // Bind keeps a call at the server of its first attempt, unless it is Free: the server redirected a call that is in
@@ -254,7 +255,7 @@ func (c *Call[R]) Done(v *Visit[R], r Result) {
 func Slow(slow, usual time.Duration) time.Duration {
 	probe := circuit.MinSlow(usual)
 	if usual == 0 {
-		probe = maxSlowProbe
+		probe = hold.Hanging
 	}
 	if slow == 0 {
 		return probe
@@ -266,12 +267,8 @@ const (
 	// ProbePause is the pause between the probes of a server that fails while another one works. A
 	// caller with 40 calls a second pays for less than one call in a hundred, and the server is in use
 	// again within 5 s.
-	ProbePause = 3 * time.Second
-	// A probe of a safe method gets a second attempt elsewhere when it is slow. If the server has never responded, at
-	// maxSlowProbe.
-	maxSlowProbe = time.Second
-	// maxRest is the longest time for which calls prefer other servers.
-	maxRest = time.Hour
+	ProbePause = 3 * time.Second // maxRest is the longest time for which calls prefer other servers.
+	maxRest    = time.Hour
 	// safePeriod is the time after a call with a safe method in which others do not probe.
 	safePeriod = time.Minute
 )

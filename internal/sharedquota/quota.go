@@ -141,7 +141,7 @@ func (q *Quota) Dispatch(t time.Time) {
 	q.GrantAll(t)
 	wake := q.proceed(now)
 	// The first request may hang: then another one is sent to learn the rule.
-	if again := q.first.sent + patience; q.Len() > 0 && again > now {
+	if again := q.first.sent + hold.Hanging; q.Len() > 0 && again > now {
 		wake = min(wake, again)
 	}
 	if q.Len() > 0 && q.outage.down && q.rule.Limit > 0 { // their share grows with time, whatever the store does

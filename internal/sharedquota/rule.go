@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -74,7 +75,7 @@ func (q *Quota) takeWithoutRule(now time.Duration) (Permit, bool) {
 	switch {
 	case q.first.nothing:
 		return permitNone, true
-	case q.stored < 0 && !q.outage.down, now-q.first.sent < patience:
+	case q.stored < 0 && !q.outage.down, now-q.first.sent < hold.Hanging:
 		return permitNone, false
 	}
 	q.first.sent = now

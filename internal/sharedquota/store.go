@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -14,11 +15,6 @@ const (
 
 	// storeTimeout is how long a request waits for a store call. The first one has to connect.
 	storeTimeout, firstTimeout = 20 * time.Millisecond, 250 * time.Millisecond
-
-	// patience is the longest wait for what may hang or change: it ends a store call, so that a slow store's results and
-	// connections are not lost before; then other requests follow the first one; and those that wait ask the store again,
-	// because other processes may return tokens before the time that it gave.
-	patience = time.Second
 )
 
 type callStatus struct {
@@ -77,7 +73,8 @@ func (q *Quota) nextCall(now time.Duration) *storeCall {
 	a := &q.allocation
 	a.measure(now, q.rule.Window)
 	want := a.lacks(q.Len())
-	ready := now >= min(q.after, q.call.began+patience)
+	// Before the time that the store gave, other processes may return tokens.
+	ready := now >= min(q.after, q.call.began+hold.Hanging)
 	switch {
 	case q.block.After(q.origin.Add(now)):
 		return q.writeBlock()
@@ -102,7 +99,7 @@ func (q *Quota) nextCall(now time.Duration) *storeCall {
 }
 
 func (q *Quota) run(c *storeCall) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), hold.Hanging) // not storeTimeout, so that a slow store's results and connections are not lost
 	defer cancel()
 	result, err := quotastore.Result{}, errors.New("the store panicked")
 	defer func() {
