@@ -165,7 +165,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
 	o := &c.outage
 	if o.usual == 0 || c.settled(now) {
-		o.usual, o.ratio, o.known = c.interval(sum, now), streak.ratio, sum.results-streak.attempts >= c.breaker.rules.MinRequests
+		o.usual, o.ratio = c.interval(sum, now), streak.ratio
 	}
 	o.since, o.slow = c.breaker.origin.Add(streak.since), streak.overload()
 }

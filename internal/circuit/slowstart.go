@@ -1,7 +1,6 @@
 package circuit
 
 import (
-	"math"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
@@ -17,18 +16,17 @@ type slowStart struct {
 	rules          *Rules
 	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
-	enough         float64       // above it the limit grows by one with each round trip; 0: no cut yet
-	before         float64       // ratio of failures before the outage; 0: unknown
 	inFlight       int           // requests that it admitted
 	slowestFailure time.Duration // highest latency of a failure
 	admitted       time.Time     // time of the last request
 	loaded         time.Time     // time when half of the limit was last in flight
 	paused         time.Time     // no request is admitted until then
 	quiet          time.Time     // time of the last rejection or slow failure
-	cut            time.Time     // time of the last cut
-	results        float64       // recent results since the last cut, without quick failures
-	failures       float64       // failures among these results
-	quickOnes      float64       // quick responses among them
+	cut            time.Time     // time of the last cut, or of the beginning
+	wasCut         bool
+	results        float64 // recent results since the last cut, without quick failures
+	failures       float64 // failures among these results
+	quickOnes      float64 // quick responses among them
 }
 
 const (
@@ -46,9 +44,6 @@ func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestF
 		return nil
 	}
 	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, size: newSize, quiet: now, cut: now}
-	if before.known {
-		l.before = before.ratio
-	}
 	if response <= l.quick {
 		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), maxResults)
 	}
@@ -111,8 +106,7 @@ func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 }
 
 // grow raises the limit after a response. While responses are quick, it doubles with each round
-// trip, up to half of what was too much. Then it grows by one. It does not grow while responses take half as long as the
-// slowest failure.
+// trip until the first cut. Then it grows by one. It does not grow while responses take half as long as the slowest failure.
 func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	quick, slow := took <= l.quick, took >= l.slowestFailure/2
 	switch {
@@ -121,28 +115,24 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	case l.size < 1 && !slow:
 		l.size = min(l.size+0.02, 1)
 	case l.size < 1 || l.loaded.Before(sent): // the limit was not reached
-	case quick && (l.enough == 0 || l.size < l.enough):
+	case quick && !l.wasCut:
 		l.size++
 	case quick, !slow:
 		l.size += 1 / l.size
 	}
 }
 
-// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut, and more than before the
-// outage. If more are answered quickly, there is no queue: a part of the backends hangs.
+// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut. If more are answered quickly, there is no queue: a part of the backends hangs.
 func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if sent.Before(l.cut) {
 		return
 	}
 	l.count(1)
-	usual := l.before * l.results
-	usual += 2 * math.Sqrt(usual*(1-l.before)) // by chance
-	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, maxResults) {
+	if l.failures < max(maxFailures*l.results, l.quickOnes) || l.results < min(inFlight/2, maxResults) {
 		return
 	}
-	l.enough = min(l.size, inFlight) / 2
 	l.size = max(newSize*min(l.size, inFlight), newSize/2)
-	l.cut, l.results, l.failures, l.quickOnes = now, 0, 0, 0
+	l.cut, l.wasCut, l.results, l.failures, l.quickOnes = now, true, 0, 0, 0
 }
 
 // count counts a result. Above a number of results it halves the counts, so that old results have

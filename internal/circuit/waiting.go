@@ -30,7 +30,6 @@ type outage struct {
 	since time.Time     // of the first failure
 	usual time.Duration // between two results before
 	ratio float64       // of failures before
-	known bool          // the ratio is that of MinRequests results at least
 	slow  bool          // the server has too much work
 }
 
