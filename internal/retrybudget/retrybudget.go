@@ -22,9 +22,8 @@ const (
 
 	patience = 5 * time.Second // a retry costs a token when none has succeeded for so long
 
-	slowCost = 5    // cost after a timeout, when the server has too many requests already
-	reward   = 2    // tokens that a successful retry adds
-	rounding = 1e-9 // rounding error: ten times 0.1 is less than one
+	slowCost = 5 // cost after a timeout, when the server has too many requests already
+	reward   = 2 // tokens that a successful retry adds
 )
 
 // Rules describe a bucket. All uses of one bucket must have the same Rules.
@@ -121,7 +120,8 @@ func (b *Bucket) cost(r Request, rules *Rules, now time.Time) (cost float64, eno
 	case r.Cost > 0 && now.Sub(b.useless) <= patience:
 		cost = r.Cost
 	}
-	return cost, b.tokens+rounding >= cost && (!r.Batch || b.tokens > capacity/2)
+	enough = float32(b.tokens) >= float32(cost) // without the rounding error: ten times 0.1 is less than one
+	return cost, enough && (!r.Batch || b.tokens > capacity/2)
 }
 
 // fill adds the tokens of the calls since the last fill, and returns the capacity. The bucket is locked.
