@@ -317,14 +317,14 @@ type visit = route.Visit[*record]
 // findServers finds the state of the server, or of each endpoint. Transport.Scope splits the scopes of endpoints.
 func (c *call) findServers(list *route.Route) {
 	if list == nil {
-		c.first.visit.Record = c.config.record(c.scope, c.priority, c.start)
+		c.first.visit.Record = c.config.record(c.scope, c.priority)
 	} else {
 		c.route = route.NewCall(list, func(t *route.Target) (*record, *circuit.Circuit, *route.Rest) {
 			name := t.Scope
 			if c.config.scope != nil {
 				name += " " + c.scope
 			}
-			r := c.config.record(name, c.priority, c.start)
+			r := c.config.record(name, c.priority)
 			return r, r.circuit, &r.rest
 		})
 		c.route.Safe = c.repeats == repeatsNothing

@@ -187,7 +187,6 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		permit.Done(&r, now)
 	case r.Shows(), a.visit.Record.quotas.Load().Active():
 		a.visit.Record.quotaSet().Observe(c.quotaRequest(&a.visit), &r, a.report.Start, now, int64(a.visit.Record.inFlight.Count()-1))
-		a.visit.Record.remember()
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)

@@ -146,7 +146,6 @@ func (a *attempt) noteOutcome(now time.Time) {
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
 		made(&a.visit.Record.failure).note(now, &a.report)
-		a.visit.Record.remember()
 		a.visit.Record.ended.fail(a.call.failingSince(a.visit.Record))
 	}
 }

@@ -26,26 +26,15 @@ type scopeRecords struct {
 	byPriority    [3]atomic.Pointer[record] // from PriorityBatch on; nil: not used yet
 	defaultRecord record                    // that of PriorityDefault: most scopes need one memory
 
-	unlisted atomic.Bool // it is not in config.records: it was evicted, or never added
-	mu       sync.Mutex
-	held     []*scope.Refs // entries of other maps, which must stay there; guarded by mu
+	mu      sync.Mutex
+	evicted bool          // from config.records; guarded by mu
+	held    []*scope.Refs // entries of other maps, which must stay there; guarded by mu
 }
 
 const maxMaxScopes = 1_000_000
 
-// A full map replaces this number of scopes at once, and then the same number in each period. To
-// replace a scope costs as much as a call, so a client that calls more than MaxScopes hosts in turn
-// must not do it at each call.
-const (
-	replacements       = 1000
-	replacementsPeriod = time.Second
-)
-
-func (c *config) record(name string, p Priority, now time.Time) *record {
-	s := c.records.Find(name)
-	if s == nil {
-		s = c.newScope(name, now)
-	}
+func (c *config) record(name string, p Priority) *record {
+	s := c.records.Get(name)
 	own := &s.byPriority[p-PriorityBatch]
 	if r := own.Load(); r != nil {
 		return r
@@ -54,22 +43,6 @@ func (c *config) record(name string, p Priority, now time.Time) *record {
 	r.init(s, p)
 	own.CompareAndSwap(nil, r) // another goroutine may have been first
 	return own.Load()
-}
-
-// newScope returns the state of a new scope. If the map is full and enough scopes were replaced, only
-// one call uses the state, and the map gets the scope only if that call fails or shows a quota.
-func (c *config) newScope(name string, now time.Time) *scopeRecords {
-	at, next := now.Sub(c.origin), time.Duration(c.replace.Load())
-	switch {
-	case !c.own.breaker, !c.own.budget, !c.own.rateLimit, c.hedge != nil, // another Transport may use the parts
-		!c.records.Full(),
-		next <= at+replacementsPeriod && c.replace.CompareAndSwap(int64(next), int64(max(next, at)+replacementsPeriod/replacements)):
-		return c.records.Get(name)
-	}
-	s := new(scopeRecords)
-	s.unlisted.Store(true)
-	s.init(c, name)
-	return s
 }
 
 func (s *scopeRecords) init(c *config, name string) {
@@ -99,21 +72,11 @@ func (r *record) init(s *scopeRecords, p Priority) {
 	}
 }
 
-// remember adds the scope to the map if it is not there: the next call must know that the server
-// fails, or has a quota.
-func (s *scopeRecords) remember() {
-	if s.unlisted.Load() {
-		if listed := s.config.records.Get(s.name); s.quotas.Load() != nil {
-			listed.quotaSet()
-		}
-	}
-}
-
 // hold keeps an entry in its map until the scope is evicted.
 func (s *scopeRecords) hold(entry *scope.Refs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.unlisted.Load() {
+	if !s.evicted {
 		entry.Acquire()
 		s.held = append(s.held, entry)
 	}
@@ -122,7 +85,7 @@ func (s *scopeRecords) hold(entry *scope.Refs) {
 func (s *scopeRecords) evict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unlisted.Store(true)
+	s.evicted = true
 	for _, entry := range s.held {
 		entry.Release()
 	}
@@ -160,7 +123,6 @@ func (s *scopeRecords) quotaSet() *quota.Set {
 	}
 	if set := s.config.rateLimit.engine().Set(s.name); s.quotas.CompareAndSwap(nil, set) {
 		s.hold(&set.Refs)
-		s.config.replace.Add(-int64(replacementsPeriod / replacements)) // a scope with a quota is kept in any case
 	}
 	return s.quotas.Load()
 }

@@ -112,8 +112,7 @@ type config struct {
 	// own are the parts that the Transport has made: no other one uses them.
 	own struct{ breaker, budget, rateLimit bool }
 
-	origin      time.Time    // zero point of the times in the records
-	replace     atomic.Int64 // time since origin at which the next scope may be replaced: see newScope
+	origin      time.Time // zero point of the times in the records
 	records     *scope.Map[string, scopeRecords]
 	failedCalls *outerclient.FailedCalls
 }

@@ -62,27 +62,16 @@ type entry[K comparable, V any] struct {
 
 // Get returns the V of key. It creates one if there is none.
 func (m *Map[K, V]) Get(key K) *V {
-	if v := m.Find(key); v != nil {
-		return v
-	}
-	return m.add(key)
-}
-
-// Find returns the V of key, or nil if there is none. It marks the entry as used.
-func (m *Map[K, V]) Find(key K) *V {
 	v, _ := m.index.Load(key)
 	e, ok := v.(*entry[K, V])
 	if !ok {
-		return nil
+		return m.add(key)
 	}
 	if !e.used.Load() { // a store at each call would contend for the cache line
 		e.used.Store(true)
 	}
 	return &e.value
 }
-
-// Full reports whether a new key evicts another.
-func (m *Map[K, V]) Full() bool { return m.Len() >= m.limit() }
 
 // Peek returns the V of key, or nil if there is none. It does not mark the entry as used.
 func (m *Map[K, V]) Peek(key K) *V {

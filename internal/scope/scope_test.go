@@ -354,28 +354,13 @@ func TestMap_searchOfGrownMapIsBounded(t *testing.T) {
 	require.LessOrEqual(t, asked, 2*2*2*64, "two searches of two turns in twice the size")
 }
 
-func TestMap_findAndFull(t *testing.T) {
-	m := Map[string, int]{Max: 2}
-	require.Nil(t, m.Find("a"))
-	require.Zero(t, m.Len())
-	a := m.Get("a")
-	require.False(t, m.Full())
-	m.Get("b")
-	require.True(t, m.Full())
-	require.Same(t, a, m.Find("a"))
-	m.Get("c")
-	require.Same(t, a, m.Find("a"), "Find marks it as used")
-	require.Nil(t, m.Find("b"))
-	require.False(t, (&Map[string, int]{}).Full())
-}
-
 // The only entry without protection was used: the first round of the hand clears its mark, and the second finds it.
 func TestShard_usedVictim(t *testing.T) {
 	m := Map[int, int]{Max: 4, Keep: func(v *int) bool { return *v != 2 }}
 	for i := range 4 {
 		*m.Get(i) = i
 	}
-	m.Find(2)
+	m.Get(2)
 	index, free := m.shards[0].victim(&m)
 	require.True(t, free)
 	require.Equal(t, 2, index)
