@@ -63,7 +63,7 @@ func rejectedByProxy(err error) bool {
 	return anyOf(err, func(err error) bool {
 		// SOCKS5 rejects credentials, a command or an address. The other replies of RFC 1928 are about the server.
 		if op, ok := err.(*net.OpError); ok && strings.HasPrefix(op.Op, "socks") { //nolint:errorlint // anyOf unwraps
-			return hasPrefix(op.Err, socksTexts[:])
+			return hasPrefix(op.Err, socksTexts)
 		}
 		return wrapped(err) == nil && slices.ContainsFunc(phrases[:], func(phrase string) bool { return strings.EqualFold(err.Error(), phrase) })
 	})

@@ -29,25 +29,19 @@ var ErrMalformed = errors.New("invalid request")
 var ErrMisconfigured = errors.New("invalid configuration")
 
 // Malformed reports whether the request itself is invalid, so that every retry would fail with the same error.
-func Malformed(err error) bool { return invalid(err) || hasPrefix(err, bodyTexts[:]) }
+func Malformed(err error) bool { return invalid(err) || hasPrefix(err, bodyTexts) }
 
 // invalid reports whether the request was rejected before any byte of it was written.
 func invalid(err error) bool {
-	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || invalidAddress(err) || hasPrefix(err, invalidTexts[:])
+	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || invalidAddress(err) || hasPrefix(err, invalidTexts)
 }
 
 // hasPrefix reports whether an innermost error begins with one of the texts. The rest of a
 // text proves nothing: errors quote URLs and responses of servers.
 func hasPrefix(err error, texts []string) bool {
-	return anyInnermost(err, func(innermost error) bool { return prefix(innermost.Error(), texts) != "" })
-}
-
-// prefix returns the one of texts with which text begins, or "".
-func prefix(text string, texts []string) string {
-	if i := slices.IndexFunc(texts, func(known string) bool { return strings.HasPrefix(text, known) }); i >= 0 {
-		return texts[i]
-	}
-	return ""
+	return anyInnermost(err, func(innermost error) bool {
+		return slices.ContainsFunc(texts, func(known string) bool { return strings.HasPrefix(innermost.Error(), known) })
+	})
 }
 
 // anyInnermost reports whether is returns true for an error in the tree of err that wraps no other error.
@@ -152,7 +146,7 @@ func handshakeFailed(err error) bool {
 	case 40, 70, 71, 112, 120:
 		return true
 	}
-	return hasPrefix(err, handshakeTexts[:])
+	return hasPrefix(err, handshakeTexts)
 }
 
 // alert returns the number of the TLS alert with which the peer ended the connection (RFC

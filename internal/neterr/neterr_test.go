@@ -249,11 +249,11 @@ func TestSafeText(t *testing.T) {
 		{"DNS text: by its flags", &net.DNSError{Err: secret, Name: "a.test/?" + secret, IsTimeout: true}, "lookup: i/o timeout"},
 		{"certificate: its text", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "*tls.CertificateVerificationError: x509: certificate signed by unknown authority"},
 		{"alert: its text", &net.OpError{Op: "remote error", Err: foreignAlertError(40)}, "remote error: tls: alert(40)"},
-		{"net/http quotes the server: up to there", errors.New(`malformed HTTP response "` + secret + `"`), "malformed HTTP response (not shown)"},
-		{"net/http around it: both", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", textproto.ProtocolError("malformed MIME header line: "+secret)), "malformed MIME header (not shown)"},
-		{"net/http in one text: the first", errors.New(`net/http: HTTP/1.x transport connection broken: bad Content-Length "` + secret + `"`), "net/http: HTTP/1.x transport connection broken (not shown)"},
-		{"HTTP/2's GOAWAY: its beginning", errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`), "http2: server sent GOAWAY (not shown)"},
-		{"scheme: its beginning", errors.New(`unsupported protocol scheme "` + secret + `"`), "unsupported protocol scheme (not shown)"},
+		{"net/http quotes the server: its type", errors.New(`malformed HTTP response "` + secret + `"`), "*errors.errorString (not shown)"},
+		{"net/http around it: the type inside", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", textproto.ProtocolError("malformed MIME header line: "+secret)), "textproto.ProtocolError (not shown)"},
+		{"net/http in one text: its type", errors.New(`net/http: HTTP/1.x transport connection broken: bad Content-Length "` + secret + `"`), "*errors.errorString (not shown)"},
+		{"HTTP/2's GOAWAY: its beginning", errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`), "http2: server sent GOAWAY"},
+		{"scheme: its beginning", errors.New(`unsupported protocol scheme "` + secret + `"`), "unsupported protocol scheme"},
 		{"HTTP/2 stream error: its code", streamError{Code: refusedStream, Cause: errors.New(secret)}, "HTTP/2 stream error 7"},
 		{"proxy's status: its kind and type", errors.New("Proxy Authentication Required"), "proxy: *errors.errorString (not shown)"},
 		{"proxy's own text: its type", errors.New(secret), "*errors.errorString (not shown)"},
@@ -317,7 +317,7 @@ func FuzzSafeText(f *testing.F) {
 	for _, text := range []string{"", "EOF", `malformed HTTP response "x"`, "bad Content-Length: \x00", "debug=\"", "transfer encoding[malformed "} {
 		f.Add(text)
 	}
-	for _, text := range slices.Concat(invalidTexts[:], bodyTexts[:], socksTexts[:], handshakeTexts[:], closedTexts[:], shownTexts[:]) {
+	for _, text := range slices.Concat(invalidTexts, bodyTexts, socksTexts, handshakeTexts, closedTexts) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

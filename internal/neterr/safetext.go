@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -68,8 +69,8 @@ const (
 )
 
 // SafeText returns a text for err without any URL path or query, header value or body. The text is one line of at most
-// 256 bytes. It shows the texts of this module, of numbers and of types without fields, and the beginnings of a few
-// texts of net/http. Of all other errors it shows the kind, the type and the errors that they wrap.
+// 256 bytes. It shows the texts of this module, of numbers and of types without fields, and the beginnings of those
+// that decide whether to retry. Of all other errors it shows the kind, the type and the errors that they wrap.
 func SafeText(err error) string {
 	text := strings.ToValidUTF8(textOf(err), "")
 	if len(text) > maxText {
@@ -104,6 +105,8 @@ func textOf(err error) string {
 	}
 	t := elem(err)
 	switch {
+	case err == io.EOF, err == io.ErrUnexpectedEOF, err == context.Canceled: //nolint:errorlint // the very value: its text is constant
+		return err.Error()
 	case slices.ContainsFunc(wrapped(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }):
 		return err.Error()
 	case t.PkgPath() == strings.TrimSuffix(reflect.TypeFor[TextError]().PkgPath(), "/internal/neterr"): // the root, which calls SafeText
@@ -140,13 +143,9 @@ func innermost(err error) string {
 	if stream, ok := errors.AsType[streamError](err); ok {
 		return stream.Error()
 	}
-	for _, texts := range [...][]string{invalidTexts[:], bodyTexts[:], socksTexts[:], handshakeTexts[:], closedTexts[:], shownTexts[:]} {
-		switch known := prefix(err.Error(), texts); known {
-		case "":
-		case err.Error():
-			return known
-		default:
-			return strings.TrimRight(known, " :=") + hidden
+	for _, known := range slices.Concat(invalidTexts, bodyTexts, socksTexts, handshakeTexts, closedTexts) {
+		if strings.HasPrefix(err.Error(), known) {
+			return strings.TrimRight(known, " :=")
 		}
 	}
 	text, kind := fmt.Sprintf("%T", err)+hidden, Kind(err)
@@ -172,7 +171,10 @@ func elem(err error) reflect.Type {
 }
 
 func operation(e *net.OpError) string {
-	text := prefix(e.Op, operations[:])
+	text := ""
+	if slices.Contains([]string{"dial", "read", "write", "proxyconnect", "socks connect", "remote error", "local error"}, e.Op) {
+		text = e.Op // another one is not of package net
+	}
 	switch address := e.Addr.(type) {
 	case *net.TCPAddr, *net.UDPAddr: // others are names or paths
 		text += " " + address.String()
