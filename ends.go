@@ -118,57 +118,36 @@ func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) Respon
 	return s
 }
 
-// slowestCall is the slowest call of this period and of the one before. A call that is not
-// slower takes no lock.
+// slowestCall is the slowest call of the last minute, until a slower one comes. A call that is not slower takes no lock.
 type slowestCall struct {
-	period atomic.Int64 // its number, from 1
-	least  atomic.Int64 // the latency that a call must exceed in it
+	ends  atomic.Int64 // when it is forgotten, since the origin
+	least atomic.Int64 // its latency
 
-	mu    sync.Mutex
-	calls [2]CallStatus // of the period, and of the one before
+	mu   sync.Mutex
+	call CallStatus
 }
 
-const slowestPeriod = 30 * time.Second
-
-func periodOf(at time.Duration) int64 { return int64(max(at, 0)/slowestPeriod) + 1 }
-
 func (s *slowestCall) isSlower(at, took time.Duration) bool {
-	is, has := periodOf(at), s.period.Load()
-	return is > has || is == has && int64(took) > s.least.Load()
+	return int64(at) >= s.ends.Load() || int64(took) > s.least.Load()
 }
 
 func (s *slowestCall) note(at time.Duration, c CallStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isSlower(at, c.Latency) { // another goroutine may have been first
-		s.begin(periodOf(at))
-		s.calls[0] = c
+		s.call = c
 		s.least.Store(int64(c.Latency))
+		s.ends.Store(int64(at + time.Minute))
 	}
-}
-
-// begin begins a period. The lock is held.
-func (s *slowestCall) begin(period int64) {
-	before := s.period.Load()
-	if period <= before {
-		return
-	}
-	s.calls[1], s.calls[0] = s.calls[0], CallStatus{}
-	if period > before+1 {
-		s.calls[1] = CallStatus{}
-	}
-	s.least.Store(0)
-	s.period.Store(period)
 }
 
 func (s *slowestCall) read(at time.Duration) CallStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begin(periodOf(at))
-	if s.calls[1].Latency > s.calls[0].Latency {
-		return s.calls[1]
+	if int64(at) >= s.ends.Load() {
+		return CallStatus{}
 	}
-	return s.calls[0]
+	return s.call
 }
 
 // lastFailure is one of the last failures: of those at once, one is enough.

@@ -51,7 +51,7 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.Latency = r.latency(at)
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.Load().read()
 	s.Responses = r.ended.read(at, window.Buckets, origin)
-	minute := r.ended.read(at, int(window.Buckets*time.Minute/window.Status)+1, origin)
+	minute := r.ended.read(at, 1+int(window.Buckets*time.Minute/window.Status), origin) // the newest bucket is not over
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
 	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(window.Status/window.Buckets))
 	n, calls := r.ended.counts(at, 0, window.Buckets)

@@ -37,7 +37,7 @@ type ScopeState struct {
 	Responses  ResponseStatus // how the calls of the last 5 min ended
 	LastMinute MinuteStatus   // the calls of the last 56 to 75 s
 	Latency    LatencyStatus
-	Slowest    CallStatus    // the slowest call of the last 30 to 60 s; zero: none
+	Slowest    CallStatus    // the slowest call of the last minute, or a later one after it; zero: none
 	Failure    FailureStatus // the last failure, or one within 100 ms of it; zero: none
 }
 
