@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -13,10 +14,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-const (
-	prefixLimit = 16 << 10 // maximum bytes of a failure's body for ClassifyBody
-	heldChunk   = 4 << 10  // usual room for one Read
-)
+// prefixLimit is the maximum number of bytes of a failure's body for ClassifyBody.
+const prefixLimit = 16 << 10
 
 // isQuotaProblem reports whether the body may be the problem quota-exceeded: only such a body is read without ClassifyBody.
 func isQuotaProblem(resp *http.Response) bool {
@@ -119,9 +118,7 @@ type bodyRead struct {
 
 // read begins a Read into the memory after the held bytes, which are fewer than limit.
 func (b *heldBody) read(limit int) *bodyRead {
-	if cap(b.held)-len(b.held) < heldChunk/2 {
-		b.held = slices.Grow(b.held, min(max(heldChunk, len(b.held)), limit-len(b.held)))
-	}
+	b.held = slices.Grow(b.held, min(bytes.MinRead, limit-len(b.held)))
 	room := b.held[len(b.held):min(cap(b.held), limit)]
 	next := &bodyRead{}
 	next.done = inBackground(func() {
