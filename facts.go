@@ -130,7 +130,8 @@ func (f *facts) find() (list *route.Route, err error) {
 	return list, nil
 }
 
-// maxDepth is the maximum number of Transports inside one another. One that fetches a token through itself needs two.
+// maxDepth is the maximum number of RoundTrippers inside one another: more are a circle. A Transport that fetches a token
+// through itself needs two.
 const maxDepth = 8
 
 // outerAttempt returns the attempt of an outer Transport that makes the call, or nil.

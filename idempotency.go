@@ -84,9 +84,6 @@ func (i Idempotency) withDefaults() Idempotency {
 	return i
 }
 
-// generatedLength is the length of generated keys, which are UUIDs.
-const generatedLength = 36
-
 // idempotencyKey is the key of a call. The zero value is none.
 type idempotencyKey struct {
 	value   string

@@ -147,8 +147,7 @@ func (t *Transport) configure() {
 
 // native reports whether a Base is net/http's Transport, or wraps one and has an Unwrap method.
 func native(base http.RoundTripper) bool {
-	const deepest = 16 // a RoundTripper may unwrap itself
-	for range deepest {
+	for range maxDepth { // a RoundTripper may unwrap itself
 		switch b := base.(type) {
 		case *http.Transport:
 			return true

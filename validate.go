@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
@@ -83,8 +85,9 @@ func checkHeaders(c *validate.Errors, t *Transport) {
 	}
 	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
 	generates := !i.Disabled && i.NewKey == nil && len(i.Methods) > 0
-	c.Check(generates && t.Idempotency.MaxLength > 0 && t.Idempotency.MaxLength < generatedLength, fmt.Sprintf(
-		"Idempotency.MaxLength is %d, must be at least %d for generated keys (or set NewKey)", t.Idempotency.MaxLength, generatedLength))
+	generated := len(uuid.Nil.String())
+	c.Check(generates && i.MaxLength < generated, fmt.Sprintf(
+		"Idempotency.MaxLength is %d, must be at least %d for generated keys (or set NewKey)", i.MaxLength, generated))
 	for _, pattern := range i.Hosts {
 		if err := hostmatch.Check(pattern); err != nil {
 			c.Addf("Idempotency.Hosts %v", err)
