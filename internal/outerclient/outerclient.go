@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"weak"
@@ -80,10 +79,8 @@ func fieldNumber(value, separator, prefix string) int {
 	return n
 }
 
-const (
-	repeatWindow = 10 * time.Second // maximum time from a failure to its repetition by an outer layer; later ones are the caller's
-	maxRepeats   = 10               // consecutive failures of one request, after which it counts as a new one
-)
+// repeatWindow is the maximum time from a failure to its repetition by an outer layer; later ones are the caller's.
+const repeatWindow = 10 * time.Second
 
 // FailedCalls are the requests that failed in the last 10 s. Times count from an origin that
 // the caller chooses. FailedCalls is safe for concurrent use, and must not be copied.
@@ -104,9 +101,7 @@ type RequestID struct {
 func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
 
 type failedCall struct {
-	mu    sync.Mutex
-	at    time.Duration
-	times int // consecutive failures; zero means that it has succeeded since
+	until atomic.Int64 // when its last failure expires; zero means that it has succeeded since
 }
 
 // NewFailedCalls returns FailedCalls without a failure.
@@ -133,35 +128,21 @@ func (f *FailedCalls) Any(now time.Duration) bool { return int64(now) < f.until.
 // Has reports whether the request failed in the 10 s before now.
 func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 	call := f.requests.Peek(id)
-	if call == nil || !id.known() {
-		return false
-	}
-	call.mu.Lock()
-	defer call.mu.Unlock()
-	return call.times > 0 && call.times < maxRepeats && now-call.at < repeatWindow
+	return call != nil && int64(now) < call.until.Load()
 }
 
 // Add notes that the request has failed.
 func (f *FailedCalls) Add(id RequestID, now time.Duration) {
-	if !id.known() {
-		return
+	if id.known() {
+		until := int64(now + repeatWindow)
+		f.requests.Get(id).until.Store(until)
+		f.until.Store(until)
 	}
-	call := f.requests.Get(id)
-	call.mu.Lock()
-	defer call.mu.Unlock()
-	if call.times >= maxRepeats || now-call.at >= repeatWindow {
-		call.times = 0
-	}
-	call.at = now
-	call.times++
-	f.until.Store(int64(now + repeatWindow))
 }
 
 // Remove forgets the request, because it has succeeded.
 func (f *FailedCalls) Remove(id RequestID) {
 	if call := f.requests.Peek(id); call != nil {
-		call.mu.Lock()
-		defer call.mu.Unlock()
-		call.times = 0
+		call.until.Store(0)
 	}
 }
