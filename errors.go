@@ -168,15 +168,6 @@ func (e *Error) summary() string {
 	return "call failed"
 }
 
-// cause is the summary with what failed first, and then why no retry followed.
-func (e *Error) cause() string {
-	n, hasCause := len(e.Attempts), e.Err != nil && e.Reason != nil
-	if hasCause && n > 0 && errors.Is(e.Attempts[n-1].StopReason, e.Reason) {
-		return neterr.SafeText(e.Err) + " (" + e.Reason.Error() + ")"
-	}
-	return e.summary()
-}
-
 // byGate reports whether the breaker or the rate limit ended the call.
 func (e *Error) byGate() bool {
 	switch e.Reason {

@@ -35,7 +35,7 @@ func Explain(resp *http.Response, err error) string {
 	case of == nil:
 		return "no call: no Transport returned this response or error"
 	}
-	e := explain(of, c == nil || c.ended)
+	e := explain(of)
 	if err != nil && of.Err == nil { // for example of the response's body
 		e.row("later", "", "", described(err))
 	}
@@ -43,13 +43,13 @@ func Explain(resp *http.Response, err error) string {
 }
 
 // Explain returns the call as a transcript, as the function [Explain] does.
-func (c *Call) Explain() string { return explain(c, true).text() }
+func (c *Call) Explain() string { return explain(c).text() }
 
 // done returns the report of the call, which may not have ended.
 func (c *call) done() *Call {
 	done := Call{
 		Scope: c.record.name, Request: c.request, Attempts: c.attempts(),
-		Start: c.start, Latency: c.timeline.latency, QueueWait: c.timeline.queued,
+		Start: c.start, Latency: c.timeline.latency, QueueWait: c.timeline.queued, of: c,
 	}
 	switch {
 	case !c.ended:
@@ -71,7 +71,8 @@ type explanation struct {
 	rows  [][]string
 }
 
-func explain(c *Call, ended bool) *explanation {
+func explain(c *Call) *explanation {
+	ended := c.of == nil || c.of.ended
 	if c.Start.IsZero() && len(c.Attempts) > 0 { // a program has made the call, or its Error
 		begun := *c
 		begun.Start, c = c.Attempts[0].Start, &begun

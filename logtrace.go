@@ -139,12 +139,9 @@ func (l *traceLogger) call(c *Call) {
 	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))
 	attrs = when(queueWait+retryWait >= precision, attrs,
 		slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))
-	failed, of := c.Err != nil, (*call)(nil)
+	failed := c.Err != nil
 	for i := range c.Attempts { // at most one has a StopReason; a hedge may follow it
 		a := &c.Attempts[i]
-		if a.of != nil {
-			of = a.of.call
-		}
 		if a.Response != nil && a.Response == c.Response {
 			attrs = append(attrs, a.statusAttrs()...)
 			failed = failed || a.status() >= http.StatusInternalServerError && a.Verdict != VerdictSuccess // permanent, such as 501
@@ -158,14 +155,13 @@ func (l *traceLogger) call(c *Call) {
 		attrs = append(attrs, errorAttrs(c.Err)...)
 	}
 	if err, ok := errors.AsType[*Error](c.Err); ok {
-		of = err.call
 		attrs = append(attrs, quotaAttrs(err.quota)...)
 	}
 	attrs = when(!c.NotBefore.IsZero(), attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
 	ctx, doubt := c.Request.Context(), InDoubt(c.Response, c.Err)
 	if failed || doubt {
 		level, event, rate = slog.LevelError, "call_failed", failedCallRate
-		attrs = append(attrs, keyAttrs(of)...)
+		attrs = append(attrs, keyAttrs(c.of)...)
 		if doubt {
 			rate = 0 // a person has to look at it
 			attrs = append(attrs, slog.Bool("in_doubt", true))
@@ -193,7 +189,7 @@ const manyCalls = 20
 // clientErrors logs a response 4xx that is not retried: each 401 and 403, and others if the scope
 // has many.
 func (l *traceLogger) clientErrors(done *Call) {
-	c := callOf(done.Response)
+	c := done.of
 	if c == nil || c.last.class() != classClientError && c.last.class() != classThrottled {
 		return
 	}

@@ -188,7 +188,7 @@ func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
 	if resp != nil {
 		s.Status = resp.StatusCode
 	} else {
-		s.Err = c.failure.cause()
+		s.Err = c.failure.summary()
 	}
 	return s
 }

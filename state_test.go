@@ -302,12 +302,12 @@ func TestState_responses(t *testing.T) {
 	bubble.Run(t, "the slowest call: its cause, and why it was not repeated", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Policy: single, Base: script(after(time.Second, failing(errReset)))}
 		answered(t, tr)
-		require.Equal(t, "connection broke (no retries left)", known(t, tr).Slowest.Err)
+		require.Equal(t, "no retries left: connection broke", known(t, tr).Slowest.Err)
 		time.Sleep(time.Minute)
 		req := get(t)
 		req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("charge")) // as package durable sends it
 		require.Error(t, discard(tr, req))
-		require.Equal(t, "connection broke (request body cannot be replayed)", known(t, tr).Slowest.Err)
+		require.Equal(t, "request body cannot be replayed: connection broke", known(t, tr).Slowest.Err)
 	})
 	bubble.Run(t, "Since: the first failed attempt, while the call waits before its retry", func(t *testing.T) {
 		began := time.Now()

@@ -76,6 +76,8 @@ type Call struct {
 
 	// NotBefore is the earliest time for another call. Zero means unknown.
 	NotBefore time.Time
+
+	of *call // nil: a program made it, or the call did not begin
 }
 
 // Timings splits the Latency of the call, to a millisecond: queueWait is the time at breaker and
