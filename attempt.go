@@ -33,10 +33,9 @@ type attempt struct {
 	life       atomic.Pointer[lifetime]
 	lifeEnd    atomic.Uint32 // lifeEnded, lifeEndsCall
 
-	request   http.Request  // for Base
-	deadline  time.Time     // the earlier of the call's and its own; zero: none
-	announced chan struct{} // closed after AttemptStart of a copy; nil without hooks
-	report    Attempt
+	request  http.Request // for Base
+	deadline time.Time    // the earlier of the call's and its own; zero: none
+	report   Attempt
 
 	// What Base did to send it.
 	hooks       atomic.Pointer[httptrace.ClientTrace] // of its request; nil: Base has not asked for them

@@ -20,7 +20,7 @@ type hedgedCall struct {
 	original *attempt
 
 	over      bool // there is a winner, or nothing is in flight: no copy may begin
-	preparing int  // copies in preparation, which read the caller's request
+	preparing int  // copies in preparation, which read the caller's request, until their AttemptStart has returned
 	running   int  // copies in flight
 	copies    []*attempt
 	winner    *attempt
@@ -34,9 +34,6 @@ type hedgedCall struct {
 func (r *hedgedCall) copy(of *attempt, hedge bool) {
 	a := &attempt{call: r.call, visit: r.call.route.Next(&of.visit, route.Copy, time.Now()), hedged: r, concurrent: true}
 	a.report = Attempt{of: a, Number: of.report.Number, Hedge: hedge, Concurrent: true}
-	if r.call.traced() {
-		a.announced = make(chan struct{})
-	}
 	begun := false
 	defer func() {
 		if !begun {
@@ -92,7 +89,6 @@ func (r *hedgedCall) begin(a *attempt) (begun bool) {
 			c.number++
 			a.report.Number = c.number
 		}
-		r.preparing--
 		r.running++
 		r.copies = append(r.copies, a)
 		begun = true
@@ -119,15 +115,14 @@ func (r *hedgedCall) run(a *attempt) {
 			a.fail(neterr.New("goroutine of a concurrent attempt exited"))
 		}
 	}()
-	if a.announced != nil {
-		a.announce()
-	}
+	r.announce(a)
 	a.send()
 	returned = true
 }
 
-func (a *attempt) announce() {
-	defer close(a.announced)
+// announce ends the preparation of a copy, so that its AttemptStart is before its AttemptDone.
+func (r *hedgedCall) announce(a *attempt) {
+	defer r.change(func() { r.preparing-- })
 	runHooks(a.call, attemptStart, &a.report)
 }
 
@@ -213,9 +208,6 @@ func (r *hedgedCall) outcome() *attempt {
 	c := r.call
 	r.learn(result, copies)
 	for _, a := range copies {
-		if a.announced != nil {
-			<-a.announced // so that its AttemptStart is before its AttemptDone
-		}
 		entry := r.entry(a)
 		state := c.retryState()
 		state.later = append(state.later, entry)

@@ -61,14 +61,11 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		switch {
-		case !mayBeSlow, a.concurrent && !bounded: // a copy gets no copy of its own, unless there is a deadline
-		case a.concurrent:
-			a.timers.slow = remaining / 2
-		case bounded:
-			a.timers.slow = min(slowResponse, remaining/2)
-		default:
+		if mayBeSlow && (bounded || !a.concurrent) { // without a deadline a copy gets no copy of its own
 			a.timers.slow = slowResponse
+		}
+		if bounded {
+			a.timers.slow = min(a.timers.slow, remaining/2)
 		}
 	}
 	if a.visit.Probes && a.timers.second { // another endpoint answers if this one hangs
