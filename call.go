@@ -337,7 +337,7 @@ func (c *call) findServers(list *route.Route) {
 // use notes the state of the server of an attempt that is not concurrent, or of the next retry.
 func (c *call) use(r *record) {
 	if c.record != r {
-		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededWithin(recentSuccess, c.start.Sub(c.origin))
+		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededLately(c.start.Sub(c.origin))
 	}
 }
 

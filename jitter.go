@@ -23,7 +23,11 @@ type Backoff func(retry int, prev time.Duration) time.Duration
 func FullJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(retry int, _ time.Duration) time.Duration {
-		return randomUpTo(doubled(base, max, retry))
+		upper := base
+		for i := 1; i < retry && upper < max; i++ {
+			upper += min(upper, max-upper) // doubled, without overflow
+		}
+		return randomUpTo(upper)
 	}
 }
 
@@ -57,21 +61,6 @@ func waitBounds(base, max time.Duration) (time.Duration, time.Duration) {
 	return min(base, max), max
 }
 
-// doubled returns min(max, base·2^(retry-1)) without overflow, for the result
-// of waitBounds.
-func doubled(base, max time.Duration, retry int) time.Duration {
-	if retry <= 1 {
-		return base
-	}
-	// Shifting max right cannot overflow. A shift by 63 or more leaves 0, and every base is more
-	// than that, unless both are 0.
-	doublings := uint(retry - 1)
-	if base > max>>doublings {
-		return max
-	}
-	return base << doublings
-}
-
 // randomUpTo returns a random duration in [0, d], both ends included, for d >= 0.
 func randomUpTo(d time.Duration) time.Duration { return time.Duration(rand.Uint64N(uint64(d) + 1)) }
 
@@ -83,12 +72,10 @@ const (
 	afterOverload = 2 // the early wait with which the series begins after overload
 	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
-	recentSuccess = 2500 * time.Millisecond // a success in this time means that the server was healthy before a timeout
-	nearEnd       = time.Minute             // a deadline within this time is near
-	seriesTime    = 10 * time.Second        // sum of all waits without a near deadline, and the longest one for a circuit
-	minLast       = time.Second             // minimum of the last wait without a near deadline
-	untokenedWait = 30 * time.Second        // without tokens, after a rejection by a limit
-	minLeftBefore = 1.75                    // an early wait needs this multiple of its length; otherwise the last wait follows
+	nearEnd       = time.Minute      // a deadline within this time is near
+	seriesTime    = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
+	untokenedWait = 30 * time.Second // without tokens, after a rejection by a limit
+	minLeftBefore = 1.75             // an early wait needs this multiple of its length; otherwise the last wait follows
 )
 
 // waitSeries is the progress of a call in its waits before retries.
@@ -144,7 +131,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	switch {
 	case c.scopeFails:
 		s.over = true
-	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(recentSuccess, now.Sub(c.origin)):
+	case failed.timedOut() && !s.timedOut && c.record.succeededLately(now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterSlow)
 	case failed.timedOut():
 		s.over = true
@@ -185,5 +172,5 @@ func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 	case c.policy.MaxAttempts > defaultMaxAttempts:
 		return seriesTime // the caller wants many attempts, so each last wait may take this long
 	}
-	return max(s.end.Sub(now), minLast)
+	return max(s.end.Sub(now), earlyWaits[0])
 }

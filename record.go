@@ -110,6 +110,11 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 	return last > 0 && at-time.Duration(last) <= before
 }
 
+// succeededLately reports whether the server was healthy at a time: it has succeeded within the wait after a timeout.
+func (r *record) succeededLately(at time.Duration) bool {
+	return r.succeededWithin(earlyWaits[afterSlow-1], at)
+}
+
 // failed reports whether the attempt failed or had no response in time.
 func (a *attempt) failed() bool { return a.outcome == circuit.Failure || a.outcome == circuit.Timeout }
 

@@ -391,10 +391,9 @@ func TestSingleClient_getsItsAttempts(t *testing.T) {
 // quarter of the row's value.
 func TestWaitsBeforeRetries(t *testing.T) {
 	const (
-		ms      = time.Millisecond
-		s       = time.Second
-		rest    = -1 // up to the deadline, or 10 s after the first failure
-		restMin = -2 // the rest of the 10 s is below a second, the minimum
+		ms   = time.Millisecond
+		s    = time.Second
+		rest = -1 // up to the deadline, or 10 s after the first failure
 	)
 	succeeds := []step{status(200)}
 	timesOut := failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
@@ -436,7 +435,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "MaxAttempts 7, 503: from 500 ms on, the 5 s once more", max: 7, failure: status(503), want: []time.Duration{500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 10 * s}},
 		{name: "MaxAttempts 7, a timeout of a server that never responded: 10 s", max: 7, failure: timesOut, want: []time.Duration{10 * s}},
 		{name: "MaxAttempts 9, deadline 18 s: as long as there is time", max: 9, failure: status(500), deadline: 18 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, rest}},
-		{name: "responses after 8 s: the last wait is a second", failure: after(8*s, status(500)), want: []time.Duration{100 * ms, 500 * ms, restMin}},
+		{name: "responses after 8 s: the last wait is as short as the first", failure: after(8*s, status(500)), want: []time.Duration{100 * ms, 500 * ms, 100 * ms}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			for range 20 {
@@ -457,8 +456,6 @@ func TestWaitsBeforeRetries(t *testing.T) {
 				for i, want := range tt.want {
 					failed := attempts[i].Start.Add(attempts[i].Latency)
 					switch end := attempts[0].Start.Add(attempts[0].Latency + 10*s); {
-					case want == restMin:
-						want = s
 					case want == rest && tt.deadline > 0 && tt.deadline <= time.Minute:
 						want = begun.Add(tt.deadline - ms).Sub(failed)
 					case want == rest:
