@@ -96,11 +96,7 @@ func (c *Connections) current() *pools {
 	if p != nil && (p.life == 0 || time.Since(p.start) < p.life) {
 		return p
 	}
-	if p == nil {
-		c.mu.Lock()
-	} else if !c.mu.TryLock() {
-		return p // another request renews them
-	}
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.pools.Load(); now != p {
 		return now

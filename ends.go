@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
@@ -116,69 +114,4 @@ func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) Respon
 		s.Since, s.CallsSince = origin.Add(time.Duration(since)), int(e.failed.Load())
 	}
 	return s
-}
-
-// slowestCall is the slowest call of the last minute, until a slower one comes. A call that is not slower takes no lock.
-type slowestCall struct {
-	ends  atomic.Int64 // when it is forgotten, since the origin
-	least atomic.Int64 // its latency
-
-	mu   sync.Mutex
-	call CallStatus
-}
-
-func (s *slowestCall) isSlower(at, took time.Duration) bool {
-	return int64(at) >= s.ends.Load() || int64(took) > s.least.Load()
-}
-
-func (s *slowestCall) note(at time.Duration, c CallStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isSlower(at, c.Latency) { // another goroutine may have been first
-		s.call = c
-		s.least.Store(int64(c.Latency))
-		s.ends.Store(int64(at + time.Minute))
-	}
-}
-
-func (s *slowestCall) read(at time.Duration) CallStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if int64(at) >= s.ends.Load() {
-		return CallStatus{}
-	}
-	return s.call
-}
-
-// lastFailure is one of the last failures: of those at once, one is enough.
-type lastFailure struct {
-	mu   sync.Mutex
-	last FailureStatus
-}
-
-// note notes a failure, unless another goroutine does.
-func (f *lastFailure) note(at time.Time, a *Attempt) {
-	if !f.mu.TryLock() {
-		return
-	}
-	defer f.mu.Unlock()
-	if at.Sub(f.last.At) < latency.SampleEvery {
-		return
-	}
-	f.last = FailureStatus{At: at, ErrorType: a.errorType(), Policies: a.Policies()}
-	if a.Response != nil {
-		f.last.Status = a.Response.StatusCode
-	} else {
-		f.last.Err = neterr.SafeText(a.Err)
-	}
-}
-
-// read returns the failure. That of a nil lastFailure is the zero value.
-func (f *lastFailure) read() FailureStatus {
-	if f == nil {
-		return FailureStatus{}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
 }

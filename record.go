@@ -8,6 +8,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
@@ -41,15 +42,20 @@ type record struct {
 	usual     latency.Usual
 	patience  patience
 
-	slowest slowestCall
-	failure atomic.Pointer[lastFailure] // nil: no failure yet
-	said    atomic.Pointer[scopeLog]    // nil: nothing yet
+	slowest atomic.Pointer[CallStatus]    // of the last minute, until a slower one comes
+	failure atomic.Pointer[FailureStatus] // the last one; nil: none yet
+	said    atomic.Pointer[scopeLog]      // nil: nothing yet
 }
 
 func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.InFlight, s.Queued, s.RetryWaiting = r.inFlight.Count(), int(r.queued.Load()), int(r.retryWaiting.Load())
 	s.Latency = r.latency(at)
-	s.Slowest, s.Failure = r.slowest.read(at), r.failure.Load().read()
+	if slowest := r.slowest.Load(); !isOld(slowest, origin.Add(at)) {
+		s.Slowest = *slowest
+	}
+	if failure := r.failure.Load(); failure != nil {
+		s.Failure = *failure
+	}
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, 1+int(window.Buckets*time.Minute/window.Status), origin) // the newest bucket is not over
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
@@ -150,7 +156,13 @@ func (a *attempt) noteOutcome(now time.Time) {
 
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		made(&a.visit.Record.failure).note(now, &a.report)
+		status := &FailureStatus{At: now, ErrorType: a.report.errorType(), Policies: a.report.Policies()}
+		if resp := a.report.Response; resp != nil {
+			status.Status = resp.StatusCode
+		} else {
+			status.Err = neterr.SafeText(a.report.Err)
+		}
+		a.visit.Record.failure.Store(status)
 		a.visit.Record.ended.fail(a.call.failingSince(a.visit.Record))
 	}
 }
@@ -169,9 +181,14 @@ func (c *call) noteEnd(resp *http.Response) {
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
 	c.record.ended.add(c.failingSince(c.record), at, c.class())
-	if c.record.slowest.isSlower(at, took) {
-		c.record.slowest.note(at, c.status(resp, took))
+	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
+		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took)) // another goroutine may have been first
 	}
+}
+
+// isOld reports whether a slowest call is no longer one of the last minute.
+func isOld(slowest *CallStatus, now time.Time) bool {
+	return slowest == nil || now.Sub(slowest.Start.Add(slowest.Latency)) >= time.Minute
 }
 
 // failingSince returns the time from which the scope fails if this call is the first to fail: its
@@ -180,10 +197,10 @@ func (c *call) failingSince(r *record) time.Duration {
 	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
 }
 
-func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
+func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
 	var one [1]Attempt // most calls need no memory
 	done := Call{Attempts: c.appendAttempts(one[:0]), QueueWait: c.timeline.queued}
-	s := CallStatus{Start: c.start, Latency: took}
+	s := &CallStatus{Start: c.start, Latency: took}
 	s.QueueWait, s.InFlight, s.RetryWait = done.Timings()
 	for i := range done.Attempts {
 		if !done.Attempts[i].Hedge {

@@ -38,7 +38,7 @@ type ScopeState struct {
 	LastMinute MinuteStatus   // the calls of the last 56 to 75 s
 	Latency    LatencyStatus
 	Slowest    CallStatus    // the slowest call of the last minute, or a later one after it; zero: none
-	Failure    FailureStatus // the last failure, or one within 100 ms of it; zero: none
+	Failure    FailureStatus // the last failure; zero: none
 }
 
 // The parts of a ScopeState. Package statepage/status documents their fields.
