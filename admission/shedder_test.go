@@ -613,48 +613,41 @@ func TestShedder_failuresAreNoSamples(t *testing.T) {
 // not read as another request, and a client that resets the connection causes no panic of net/http.
 func TestRejection_bodyDoesNotCome(t *testing.T) {
 	const hidden = "GET /hidden HTTP/1.1\r\nHost: a.test\r\n\r\n"
-	for _, row := range []struct {
-		name string
-		then func(t *testing.T, c *net.TCPConn)
-	}{
-		{"the body comes late: not served", func(t *testing.T, c *net.TCPConn) {
-			time.Sleep(300 * time.Millisecond)
+	for name, then := range map[string]func(t *testing.T, c net.Conn){
+		"the body comes late: not served": func(t *testing.T, c net.Conn) {
+			time.Sleep(300 * ms)
 			_, _ = io.WriteString(c, hidden)
 			require.Error(t, errOf(c.Read(make([]byte, 1))))
-		}},
-		{"the body never comes: closed", func(t *testing.T, c *net.TCPConn) {
+		},
+		"the body never comes: closed": func(t *testing.T, c net.Conn) {
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
 			_, err := c.Read(make([]byte, 1))
-			require.Error(t, err)
-			timeout, ok := err.(net.Error)
-			require.False(t, ok && timeout.Timeout(), "the connection is still open")
-		}},
-		{"the client resets: no panic", func(t *testing.T, c *net.TCPConn) {
-			require.NoError(t, c.SetLinger(0))
-			require.NoError(t, c.Close())
-			time.Sleep(50 * time.Millisecond)
-		}},
+			require.ErrorIs(t, err, io.EOF, "the connection is still open")
+		},
+		"the client resets: no panic": func(t *testing.T, c net.Conn) {
+			memhttp.Reset(c.(*memhttp.Conn))
+			synctest.Wait()
+		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		bubble.Run(t, name, func(t *testing.T) {
 			var served atomic.Int64
 			quota := &admission.Quota{Limit: 1, Window: time.Hour}
 			mux := http.NewServeMux()
 			mux.Handle("/limited", quota.Handler(http.NotFoundHandler()))
 			mux.HandleFunc("/hidden", func(http.ResponseWriter, *http.Request) { served.Add(1) })
 			var logged strings.Builder
-			server := httptest.NewUnstartedServer(mux)
-			server.Config.ReadTimeout, server.Config.IdleTimeout = 50*time.Millisecond, time.Minute
-			server.Config.ErrorLog = log.New(&logged, "", 0)
-			server.Start()
-			require.NoError(t, errOf(quota.Take(t.Context(), "127.0.0.1", 1)))
-			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			server := memhttp.NewServer(t, mux, func(s *memhttp.Server) {
+				s.Config.ReadTimeout, s.Config.IdleTimeout = 50*ms, time.Minute
+				s.Config.ErrorLog = log.New(&logged, "", 0)
+			})
+			conn, err := server.Net.DialContext(t.Context(), "tcp", "mem.test:80")
 			require.NoError(t, err)
-			defer conn.Close()
+			require.NoError(t, errOf(quota.Take(t.Context(), "192.0.2.1", 1)))
 			require.NoError(t, errOf(fmt.Fprintf(conn, "POST /limited HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n", len(hidden))))
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)
 			require.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "before the body")
-			row.then(t, conn.(*net.TCPConn))
+			then(t, conn)
 			server.Close()
 			require.Zero(t, served.Load())
 			require.NotContains(t, logged.String(), "panic")
