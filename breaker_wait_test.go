@@ -864,7 +864,7 @@ func TestAttack_probesHaveNoTime(t *testing.T) {
 				}
 				return after(row.takes, status(200))(r)
 			})}
-			lost := lostCalls(t, tr, row.deadline, back+25*time.Second, time.Second/200, back+2*time.Second, back+3*time.Second)
+			lost := lostCalls(t, tr, row.deadline, back+4*time.Second, time.Second/200, back+2*time.Second, back+3*time.Second)
 			require.Less(t, lost, int64(20), "of 200 calls that begin two seconds after the server is back")
 		})
 	}
@@ -888,7 +888,7 @@ func TestAttack_slowStartHasNoTime(t *testing.T) {
 					}
 					return after(takes, status(200))(r)
 				})}
-				lost := lostCalls(t, tr, time.Second, back+40*time.Second, time.Second/200, back+5*time.Second, back+6*time.Second)
+				lost := lostCalls(t, tr, time.Second, back+7*time.Second, time.Second/200, back+5*time.Second, back+6*time.Second)
 				require.Less(t, lost, int64(20), "of 200 calls that begin five seconds after the server is back")
 			})
 		}
