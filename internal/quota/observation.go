@@ -6,9 +6,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// resetSlack is the largest difference between two exact observations of one reset.
-const resetSlack = 10 * time.Millisecond
-
 // maxLimit bounds the limits that servers advertise, for the arithmetic. MaxCost bounds Request.Cost: a
 // million calls cost less than the largest integer.
 const (
@@ -53,7 +50,6 @@ func (o *observation) read(field *ratelimitheader.Dimension, clock *serverClock)
 			e.reset, e.early = o.now.Add(left-clock.least), o.now.Add(left-clock.most-grain)
 		}
 	}
-	e.early = e.early.Add(-resetSlack)
 	if last := o.now.Add(o.longest); e.reset.After(last) {
 		e.cut = last
 	}

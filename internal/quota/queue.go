@@ -32,7 +32,7 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	interval := b.after.interval(now, b.Len())
 	switch {
 	case o.at.After(now):
-		moved := b.heldSince.IsZero() || o.at.Sub(b.heldUntil) > resetSlack
+		moved := b.heldSince.IsZero() || o.at.After(b.heldUntil)
 		b.hold(now)
 		b.heldUntil = o.at
 		if moved {
