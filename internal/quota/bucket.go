@@ -27,11 +27,10 @@ type bucket struct {
 
 	waitqueue.Queue[flight]
 	knowledge
-	inflight int64
-	early    int64     // of these, without a permit
-	version  uint64    // number of responses, which orders observations
-	spent    int64     // the estimated costs of all requests, which orders those too
-	latest   time.Time // the latest time that tick returned
+	load
+	early   int64     // of those in flight, without a permit
+	version uint64    // number of responses, which orders observations
+	latest  time.Time // the latest time that tick returned
 }
 
 // knowledge is what a bucket knows about the server, with the times of it.
@@ -181,7 +180,6 @@ func (b *bucket) use(f *flight, now time.Time) {
 	for i := range b.dims {
 		d := &b.dims[i]
 		d.own++
-		d.owed += f.cost
 		d.first = firstSince(d.first, d.since, now)
 		if d.end.reset.IsZero() && d.window > 0 && d.standing == followed { // the server may begin a window with it
 			d.end = end{early: now, reset: now.Add(d.window), guessed: true}
@@ -214,9 +212,9 @@ func (b *bucket) opening(now time.Time, cost int64, again bool) opening {
 		}
 		need := d.need(cost)
 		switch {
-		case d.standing != followed, d.left(now, b.inflight) >= need:
+		case d.standing != followed, d.left(now, b.load) >= need:
 		case d.refill() > 0:
-			o.recheck = sooner(o.recheck, d.refilledAt(need, b.inflight))
+			o.recheck = sooner(o.recheck, d.refilledAt(need, b.load))
 		case d.remaining <= 0 || d.costed && d.refilled(now) < need:
 			if d.end.until().After(o.at) {
 				o.at, o.blocked = d.end.until(), false
@@ -233,9 +231,8 @@ func (b *bucket) opening(now time.Time, cost int64, again bool) opening {
 
 // roll begins a new window of a dimension after its reset.
 func (b *bucket) roll(d *dimension, now time.Time) {
-	empty := d.left(now, b.inflight) < d.need(0)
-	d.upTo = b.spent
-	if !d.roll(now, b.inflight, b.Len() > 0) {
+	empty := d.left(now, b.load) < d.need(0)
+	if !d.roll(now, b.load, b.Len() > 0) {
 		return
 	}
 	b.hold(now)

@@ -5,27 +5,28 @@ import (
 	"time"
 )
 
-// costs is what a dimension that counts tokens knows of estimates (Request.Cost). A request takes its
-// estimate from the quota until a response shows what remains. Responses also show which share of their
-// estimates requests take, and later ones count that share of theirs.
+// load is what has been sent: the requests in flight, and the estimates (Request.Cost) of all, which order them too. A request takes
+// its estimate from a quota of tokens until a response shows what remains.
+type load struct{ inflight, spent int64 }
+
+// costs is what a dimension that counts tokens knows of estimates. Responses also show which share of their estimates requests take,
+// and later ones count that share of theirs.
 type costs struct {
-	owed    int64     // estimates of the requests that were sent after the one that showed what remains
+	upTo    int64     // load.spent of the request that showed what remains, or when the window began
+	back    int64     // estimates of later requests that took nothing
 	shownBy time.Time // when the request was sent that showed what remains
-	upTo    int64     // bucket.spent when that one was sent, or when the window began
-	share   float64   // what requests took of their estimates; 0 until a response shows it
-	samples float64   // of share
+	share   float64   // what requests took of their estimates; 0: unknown
 }
 
-// maxSamples is how many of the last responses decide on the share. maxShare bounds it, because others may use
-// the quota too.
-const (
-	maxSamples = 8
-	maxShare   = 2
-)
+// maxShare bounds the share, because others may use the quota too.
+const maxShare = 2
+
+// owed returns the estimates of which no response has shown what they took.
+func (c *costs) owed(spent int64) int64 { return max(spent-c.upTo-c.back, 0) }
 
 // expect returns what requests with such estimates take together.
 func (c *costs) expect(estimates int64) int64 {
-	if c.samples == 0 {
+	if c.share == 0 {
 		return estimates
 	}
 	return int64(math.Ceil(float64(estimates) * c.share))
@@ -33,40 +34,30 @@ func (c *costs) expect(estimates int64) int64 {
 
 // giveBack returns the estimate of a request that took nothing, unless a later response or a reset has done so.
 func (b *bucket) giveBack(f *flight) {
-	last := f.spent == b.spent
-	if last {
-		b.spent -= f.cost
-	}
 	for i := range b.dims {
-		switch d := &b.dims[i]; {
-		case !d.costed:
-		case f.spent <= d.upTo:
-			d.upTo = min(d.upTo, b.spent)
-		case last:
-			d.owed -= f.cost
-		default: // responses of the requests after it show what they took without it
-			d.owed, d.upTo = d.owed-f.cost, d.upTo+f.cost
+		if d := &b.dims[i]; f.spent > d.upTo {
+			d.back += f.cost
 		}
 	}
 }
 
 // learnCost learns the share, before the dimension takes the observation. A rejected request took nothing.
 func (d *dimension) learnCost(o *observation) {
-	estimates, permitted := o.spent-d.upTo, o.spent != 0
-	if !permitted { // it was sent before a quota was known, and so were those before it
+	estimates := d.owed(o.spent)
+	if o.spent == 0 { // it was sent before a quota was known, and so were those before it
 		estimates = o.cost
 	}
-	switch {
-	case !d.costed || !o.own:
-		return
-	case !o.rejected && d.version > 0 && estimates > 0 && o.sent.After(d.shownBy):
+	if !o.rejected && d.version > 0 && estimates > 0 && o.sent.After(d.shownBy) {
 		used := float64(d.remaining-o.field.Remaining) + d.gained(o)
-		d.samples = min(d.samples+1, maxSamples)
-		d.share += (min(max(used/float64(estimates), 0), maxShare) - d.share) / d.samples
+		share := min(max(used/float64(estimates), 0), maxShare)
+		if d.share > 0 {
+			share = (d.share + share) / 2
+		}
+		d.share = share
 	}
 	d.shownBy = later(d.shownBy, o.sent)
-	if permitted {
-		d.owed, d.upTo = o.after, o.spent
+	if o.spent > d.upTo {
+		d.upTo, d.back = o.spent, 0
 	}
 }
 

@@ -204,8 +204,8 @@ func (d *dimension) refill() float64 {
 }
 
 // refilledAt returns when so much is left of a token bucket.
-func (d *dimension) refilledAt(needed, inflight int64) time.Time {
-	lacking := needed - d.left(d.at, inflight)
+func (d *dimension) refilledAt(needed int64, sent load) time.Time {
+	lacking := needed - d.left(d.at, sent)
 	wait := min(float64(lacking)/d.refill()*float64(time.Second), float64(Horizon))
 	return sooner(d.at.Add(time.Duration(wait)+1), d.end.cut) // 1 ns later, because of rounding
 }
@@ -262,7 +262,7 @@ func (d *dimension) over(now time.Time) bool {
 
 // roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
 // is assumed to be full. A dimension that only rejections show ends with its window.
-func (d *dimension) roll(now time.Time, inflight int64, waited bool) bool {
+func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 	if !d.over(now) {
 		return false
 	}
@@ -272,8 +272,8 @@ func (d *dimension) roll(now time.Time, inflight int64, waited bool) bool {
 	}
 	ended, refilled := d.end, d.refilled(now)
 	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
-	d.old, d.since, d.end = inflight, ended.until(), end{}
-	d.owed, d.rose = 0, false
+	d.old, d.upTo, d.since, d.end = sent.inflight, sent.spent, ended.until(), end{}
+	d.back, d.rose = 0, false
 	switch {
 	case !d.shownOnSuccess:
 		d.silence()
@@ -283,7 +283,7 @@ func (d *dimension) roll(now time.Time, inflight int64, waited bool) bool {
 		d.remaining = max(d.limit, 1)
 	}
 	d.at, d.lately = now, max(d.own, d.lately/2)
-	d.begin(inflight)
+	d.begin(sent.inflight)
 	return !d.costed && d.standing != refuted
 }
 
@@ -299,11 +299,11 @@ func (d *dimension) usedByOthers() int64 {
 }
 
 // left returns the remaining count after the requests in flight are served.
-func (d *dimension) left(now time.Time, inflight int64) int64 {
+func (d *dimension) left(now time.Time, sent load) int64 {
 	if d.costed {
-		return d.refilled(now) - max(d.expect(d.owed), 0)
+		return d.refilled(now) - d.expect(d.owed(sent.spent))
 	}
-	return d.refilled(now) - max(inflight-d.old, 0) // those of an earlier window do not count
+	return d.refilled(now) - max(sent.inflight-d.old, 0) // those of an earlier window do not count
 }
 
 // refilled returns the remaining count with what a token bucket has gained since.
@@ -320,7 +320,7 @@ func (d *dimension) silence() {
 
 // exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
-	return d.standing == followed && d.left(now, d.old) < d.need(0) && d.end.until().After(now)
+	return d.standing == followed && d.left(now, load{d.old, d.upTo + d.back}) < d.need(0) && d.end.until().After(now)
 }
 
 // reject records a rejection that shows that the dimension is exhausted.
@@ -334,18 +334,18 @@ func (d *dimension) reject(now time.Time) {
 
 // estimate returns when a request could be sent that has such calls ahead of it. The first of them has waited since a
 // time, and they came at that pace.
-func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost, inflight int64, trip, pace time.Duration) time.Time {
+func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost int64, sent load, trip, pace time.Duration) time.Time {
 	before := ahead.Calls
 	if d.costed && d.limit > 0 {
 		before = min(max(before, d.expect(ahead.Cost)), before*d.limit)
 	}
 	needed := d.need(cost) + before
-	left := max(d.left(now, inflight), 0)
+	left := max(d.left(now, sent), 0)
 	switch {
 	case d.standing != followed, left >= needed:
 		return now
 	case d.refill() > 0:
-		return d.refilledAt(needed, inflight)
+		return d.refilledAt(needed, sent)
 	case d.limit <= 0, d.window <= 0, d.costed && cost <= 0, d.refilled(now) >= needed:
 		return now // the requests in flight may take less
 	}

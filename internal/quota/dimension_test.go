@@ -147,7 +147,7 @@ func TestDimension_slidingWindow(t *testing.T) {
 			}
 			opens := d.end.reset
 			if d.refill() > 0 {
-				opens = d.refilledAt(d.need(0), 0)
+				opens = d.refilledAt(d.need(0), load{})
 			}
 			require.Equal(t, row.wait, opens.Sub(now).Round(time.Millisecond))
 		})

@@ -22,7 +22,9 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		clock = &b.clock
 	}
 	own := p.bucket == b
-	o.own, o.probe, o.cost, o.spent, o.after = own, p.probe != nil, p.cost, p.spent, b.spent-p.spent
+	if o.probe = p.probe != nil; own {
+		o.cost, o.spent = p.cost, p.spent
+	}
 	for i := range b.dims {
 		b.dims[i].test(p.sent, a)
 	}

@@ -23,11 +23,9 @@ type observation struct {
 	rejected  bool          // the request was rejected
 	newer     bool          // the request was sent after the last observation
 	version   uint64        // the bucket's version
-	own       bool          // the request was sent from this bucket
 	probe     bool          // it was a probe, so it comes before the reset in any case
 	cost      int64         // the estimate of the request
-	spent     int64         // the bucket's, when it was sent
-	after     int64         // the estimates of those that were sent after it
+	spent     int64         // the bucket's when it was sent; what is later is taken from what remains
 }
 
 // read reads a field. Servers round a reset up, mostly to a second. A duration counts from the

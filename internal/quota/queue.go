@@ -79,7 +79,7 @@ func (b *bucket) Estimate(now time.Time, ahead waitqueue.Load, cost int64) (at t
 		at = later(at, b.after.next.Add(interval*time.Duration(ahead.Calls)))
 	}
 	for i := range b.dims {
-		at = later(at, b.dims[i].estimate(now, since, ahead, cost, b.inflight, b.RTT, b.pace()))
+		at = later(at, b.dims[i].estimate(now, since, ahead, cost, b.load, b.RTT, b.pace()))
 	}
 	return at, o.blocked
 }

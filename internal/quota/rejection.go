@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
 )
 
 // block is the time for which rejections stop all requests of a bucket.

@@ -64,10 +64,10 @@ func (b *bucket) status(now time.Time) (all []Quota) {
 	defer b.Mu.Unlock()
 	q := Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now, true)}
 	for _, d := range b.dims { // copies
-		if d.roll(now, b.inflight, false); d.standing != followed {
+		if d.roll(now, b.load, false); d.standing != followed {
 			continue
 		}
-		q.Bucket, q.Limit, q.Remaining, q.Reset = joined(b.name, d.name), d.limit, max(d.left(now, b.inflight), 0), time.Time{}
+		q.Bucket, q.Limit, q.Remaining, q.Reset = joined(b.name, d.name), d.limit, max(d.left(now, b.load), 0), time.Time{}
 		if d.end.until().After(now) {
 			q.Reset = d.end.until()
 		}
