@@ -133,9 +133,15 @@ func (l *traceLogger) retry(a *Attempt) {
 	l.log(a.Request.Context(), slog.LevelInfo, "retry_scheduled", otherRate, attrs)
 }
 
+// slowWait is the wait of a successful call from which it is logged at the level info.
+const slowWait = time.Second
+
 func (l *traceLogger) call(c *Call) {
 	level, event, rate := slog.LevelDebug, "call_done", otherRate
 	queueWait, inFlight, retryWait := c.Timings()
+	if queueWait+retryWait >= slowWait {
+		level = slog.LevelInfo
+	}
 	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))
 	attrs = when(queueWait+retryWait >= precision, attrs,
 		slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))

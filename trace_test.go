@@ -526,7 +526,7 @@ func TestLogTrace(t *testing.T) {
 		require.Equal(t, record("INFO", "attempt queued", "GET", keys{"attempt": 1.0, "estimated_wait": ms(10_000)}), records[2])
 		require.InDelta(t, ms(10_000), records[4]["queue_wait"], ms(1))
 		require.InDelta(t, ms(10_000), records[4]["duration"], ms(1))
-		require.Equal(t, "DEBUG", records[4]["level"])
+		require.Equal(t, "INFO", records[4]["level"])
 		require.Equal(t, []any{0.0, 0.0}, []any{records[4]["in_flight"], records[4]["retry_wait"]})
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
