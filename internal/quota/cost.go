@@ -34,8 +34,15 @@ func (c *costs) expect(estimates int64) int64 {
 
 // giveBack returns the estimate of a request that took nothing, unless a later response or a reset has done so.
 func (b *bucket) giveBack(f *flight) {
+	last := f.spent == b.spent
+	if last { // as if it had not been sent: the response of an earlier one forgets what was given back
+		b.spent -= f.cost
+	}
 	for i := range b.dims {
-		if d := &b.dims[i]; f.spent > d.upTo {
+		switch d := &b.dims[i]; {
+		case last:
+			d.upTo = min(d.upTo, b.spent)
+		case f.spent > d.upTo:
 			d.back += f.cost
 		}
 	}

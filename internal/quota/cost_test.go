@@ -104,6 +104,13 @@ func TestQuota_cost(t *testing.T) {
 			p.Done(q.response(ok, 800), time.Now())
 			q.admit(400)
 		}, 400},
+		{"canceled, before the response of an earlier one: returned", func(q *tokens) {
+			p, _ := q.admit(100)
+			canceled, _ := q.admit(800)
+			canceled.Cancel(time.Now())
+			p.Done(q.response(ok, 900), time.Now())
+			q.requireSent(500)
+		}, 400},
 		{"rejected when a later response has shown what remains: not returned again", func(q *tokens) {
 			rejected, _ := q.admit(400)
 			q.do(100, ok, 500)
