@@ -14,7 +14,7 @@ type outage struct {
 
 // fail begins an outage, because the store does not respond in time.
 func (q *Quota) fail(now time.Duration) {
-	if !q.outage.down {
+	if q.call.timeout = storeTimeout; !q.outage.down {
 		q.outage = outage{true, now}
 	}
 }

@@ -74,7 +74,7 @@ const never = math.MaxInt64
 // synctest bubble), all times of before are wrong.
 func (q *Quota) since(t time.Time) time.Duration {
 	if q.latest == 0 || hold.WentBack(q.origin.Add(q.latest), t) {
-		q.origin, q.timed = t.Add(-waitqueue.Horizon), timed{members: members{n: 1}}
+		q.origin, q.timed = t.Add(-waitqueue.Horizon), timed{members: members{n: 1}, call: callStatus{timeout: firstTimeout}}
 	}
 	q.latest = t.Sub(q.origin)
 	return q.latest
@@ -90,7 +90,7 @@ func (q *Quota) Remaining() (int64, bool) {
 // Enter takes a permit. A call that must not wait for the quota waits for the store: nothing else begins a store call.
 func (q *Quota) Enter(t time.Time, limits waitqueue.Limits) (Permit, bool, *waitqueue.Rejection) {
 	if limits.MaxWait < 0 {
-		limits.MaxWait = storeTimeout
+		limits.MaxWait = firstTimeout
 	}
 	return q.Queue.Enter(t, limits)
 }
@@ -135,7 +135,7 @@ func (q *Quota) interval(tokens float64) time.Duration {
 // Dispatch implements waitqueue.Gate. It begins a store call if one is due.
 func (q *Quota) Dispatch(t time.Time) {
 	now := q.since(t)
-	if q.call.running && now >= q.call.began+storeTimeout {
+	if q.call.running && now >= q.call.began+q.call.timeout {
 		q.fail(now) // before the grants, which may then use the share
 	}
 	q.GrantAll(t)

@@ -13,13 +13,13 @@ const (
 	// callInterval is the shortest time between two store calls.
 	callInterval = 100 * time.Millisecond
 
-	// storeTimeout is how long a request waits for a store call, which may have to connect.
-	storeTimeout = 250 * time.Millisecond
+	// storeTimeout is how long a request waits for a store call. The first one has to connect.
+	storeTimeout, firstTimeout = 20 * time.Millisecond, 250 * time.Millisecond
 )
 
 type callStatus struct {
-	running bool
-	began   time.Duration
+	running        bool
+	began, timeout time.Duration
 }
 
 // storeCall is one store call. apply is called with its result, under the lock.
@@ -61,7 +61,7 @@ func (q *Quota) proceed(now time.Duration) (wake time.Duration) {
 	case q.call.running && q.outage.down, !q.call.running && q.Len() == 0 && q.allocation.tokens == 0:
 		return never
 	case q.call.running:
-		return q.call.began + storeTimeout
+		return q.call.began + q.call.timeout
 	case q.after > now: // other processes may return tokens before
 		return min(q.after, now+callInterval)
 	}
@@ -112,10 +112,10 @@ func (q *Quota) run(c *storeCall) {
 			c.apply(result, now)
 		}
 		// A late result is used, but requests must not wait for a store that is so slow.
-		if err != nil || now > q.call.began+storeTimeout {
+		if err != nil || now > q.call.began+q.call.timeout {
 			q.fail(now)
 		} else {
-			q.outage.down = false
+			q.outage.down, q.call.timeout = false, storeTimeout
 		}
 		q.Dispatch(t)
 	}()
