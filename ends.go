@@ -95,8 +95,8 @@ func (e *endCounts) counts(at time.Duration, from, to int) (n [classes]int, call
 	for age, ended := range e.ended.All(at, window.Status, window.Buckets) {
 		for class := range ended {
 			if age >= from && age < to {
-				n[class] += int(ended[class].Load())
-				calls += int(ended[class].Load())
+				some := int(ended[class].Load())
+				n[class], calls = n[class]+some, calls+some
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func (d *dimension) learnCost(o *observation) {
 	}
 	if !o.rejected && d.version > 0 && estimates > 0 && o.sent.After(d.shownBy) {
 		used := float64(d.remaining-o.field.Remaining) + d.gained(o)
-		share := min(max(used/float64(estimates), 0), maxShare)
+		share := min(max(used/float64(estimates), math.SmallestNonzeroFloat64), maxShare) // 0 is unknown
 		if d.share > 0 {
 			share = (d.share + share) / 2
 		}

@@ -134,6 +134,9 @@ func TestQuota_cost(t *testing.T) {
 			q.do(400, throttled, 90)
 			q.requireSent(90)
 		}, 0},
+		{"rejected although it seemed enough: nothing is left", func(q *tokens) {
+			q.do(50, throttled, 90)
+		}, 0},
 		{"a share is learned", func(q *tokens) {
 			q.do(400, ok, 960) // a tenth
 			q.admit(400)

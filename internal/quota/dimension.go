@@ -80,22 +80,22 @@ type end struct {
 // until returns the time until which calls wait.
 func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut) }
 
-// learn adds an observation, unless that is of the previous window.
+// learn adds an observation. It returns false if that is of the previous window.
 //
 // Responses may arrive in another order than the server wrote them. An observation is newer if
 // its request was sent after the last observation. Otherwise the one with the lowest remaining
 // count is the newest, because that count only falls within a window.
-func (d *dimension) learn(o *observation) {
+func (d *dimension) learn(o *observation) bool {
 	d.mentioned = o.version
 	if d.standing == refuted && !o.rejected {
-		return
+		return true
 	}
 	d.more = d.more || !o.rejected && (o.field.Remaining > 0 || o.field.Limit == 1)
 	if !d.more && !o.rejected && (o.probe || !d.since.IsZero()) { // some servers always say that nothing remains
 		if o.newer {
 			d.standing = refuted
 		}
-		return
+		return true
 	}
 	d.standing = followed
 	if !o.rejected && !d.shownOnSuccess {
@@ -105,8 +105,10 @@ func (d *dimension) learn(o *observation) {
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
 		o.end.cut = sooner(o.end.cut, d.endsBy)
 	}
+	if !o.end.reset.After(o.now) || o.sent.Before(d.since) && !o.end.early.After(o.now) {
+		return false
+	}
 	switch {
-	case !o.end.reset.After(o.now), o.sent.Before(d.since) && !o.end.early.After(o.now): // the previous one
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
 	case o.end.early.After(d.end.reset):
@@ -126,6 +128,7 @@ func (d *dimension) learn(o *observation) {
 		d.end.early, d.end.reset, d.end.cut = sooner(early, reset), reset, o.end.cut
 		d.guess()
 	}
+	return true
 }
 
 // take replaces the known values by the observation.
@@ -324,7 +327,10 @@ func (d *dimension) exhausted(now time.Time) bool {
 }
 
 // reject records a rejection that shows that the dimension is exhausted.
-func (d *dimension) reject(now time.Time) {
+func (d *dimension) reject(now time.Time, current bool) {
+	if current && d.remaining > 0 {
+		d.remaining, d.at, d.short = 0, now, true
+	}
 	if d.contradicted(now) {
 		d.standing = refuted
 		return

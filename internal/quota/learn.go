@@ -36,15 +36,16 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
 		first, before := d.version == 0, d.remaining
-		d.learn(&o)
+		current := d.learn(&o)
 		if o.rejected && !d.shownOnSuccess && !b.block.believes(b.inflight) {
 			d.silence()
 		}
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
 		}
-		if o.rejected && field.Remaining == 0 {
-			d.reject(now)
+		explained := d.costed && 0 < field.Remaining && field.Remaining < p.cost // a smaller one may be served
+		if o.rejected && a.exhausts(field) && !explained {
+			d.reject(now, current)
 		}
 	}
 	if own && a.counted() {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
 // block is the time for which rejections stop all requests of a bucket.
@@ -146,6 +148,16 @@ func (a *Response) served() bool {
 
 // counted reports whether the request took one of a quota, if there is one. GitHub counts no 304.
 func (a *Response) counted() bool { return a.served() && a.Status != http.StatusNotModified }
+
+// exhausts reports whether a rejection shows that the dimension is exhausted. A request may take
+// several units of a costed dimension, so it may be rejected although something remains.
+func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {
+	return d.Remaining == 0 || d.Costed && d.Limit > 0 && d.Remaining < d.Limit/costedEmpty && !a.Quota.Exhausted
+}
+
+// costedEmpty is the part of a costed dimension below which a rejection means that it is
+// exhausted.
+const costedEmpty = 10
 
 // judge counts a success or a rejection for the blocks. It uses the block of the general bucket
 // if the rejection does not identify a bucket.
