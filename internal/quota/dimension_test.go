@@ -153,3 +153,14 @@ func TestDimension_slidingWindow(t *testing.T) {
 		})
 	}
 }
+
+// A reset of a fixed window differs by its unit between two responses, which is no token bucket that refills.
+func TestResolution(t *testing.T) {
+	for reset, want := range map[string]time.Duration{
+		"7s": time.Second, "7.6s": 100 * time.Millisecond, "7.66s": 10 * time.Millisecond, "7.663s": 10 * time.Millisecond, "66ms": 10 * time.Millisecond,
+	} {
+		left, err := time.ParseDuration(reset)
+		require.NoError(t, err)
+		require.Equal(t, want, resolution(&ratelimitheader.Dimension{Reset: left}), reset)
+	}
+}

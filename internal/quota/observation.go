@@ -61,10 +61,11 @@ func resolution(field *ratelimitheader.Dimension) time.Duration {
 	if !field.Instant.IsZero() {
 		fraction = time.Duration(field.Instant.Nanosecond())
 	}
-	if fraction == 0 {
-		return time.Second
+	unit := time.Second
+	for unit > 10*time.Millisecond && fraction%unit != 0 { // finer ones differ by the time that a response takes
+		unit /= 10
 	}
-	return time.Millisecond
+	return unit
 }
 
 // sooner returns the earlier of two times. Zero means none.
