@@ -93,11 +93,12 @@ func (e *endCounts) fail(start time.Duration) {
 // counts returns the number of calls in the buckets from one to before another, by how they ended. Bucket 0 is the newest.
 func (e *endCounts) counts(at time.Duration, from, to int) (n [classes]int, calls int) {
 	for age, ended := range e.ended.All(at, window.Status, window.Buckets) {
+		if age < from || age >= to {
+			continue
+		}
 		for class := range ended {
-			if age >= from && age < to {
-				some := int(ended[class].Load())
-				n[class], calls = n[class]+some, calls+some
-			}
+			some := int(ended[class].Load())
+			n[class], calls = n[class]+some, calls+some
 		}
 	}
 	return n, calls

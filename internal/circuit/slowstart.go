@@ -122,7 +122,8 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	}
 }
 
-// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut. If more are answered quickly, there is no queue: a part of the backends hangs.
+// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut. If more are answered quickly,
+// there is no queue: a part of the backends hangs.
 func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if sent.Before(l.cut) {
 		return
