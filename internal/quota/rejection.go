@@ -29,9 +29,9 @@ type block struct {
 	first   time.Time     // the time of the first of them
 	least   time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
-	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
-	test  time.Time // when the first request after it was sent; earlier: none was
-	level int       // how often a quota was exhausted again after its reset
+	shown   time.Time     // the latest reset of an exhausted quota; zero: successes have followed
+	test    time.Time     // when the first request after it was sent; earlier: none was
+	doubled time.Duration // the wait after a quota was exhausted again at its reset; 0: it was not
 }
 
 const (
@@ -41,11 +41,10 @@ const (
 	minStreak, minStreakTime = 8, time.Second
 
 	// If they ask for no wait, the block of retries is as long as they have lasted, at most this. Rejections of less time than a
-	// response takes may be all that requests above a limit of those in flight get.
+	// response takes may be all that requests above a limit of those in flight get, so it is no shorter.
 	maxUnasked = 2 * time.Second
 
 	maxDoubled = 30 * time.Second // maximum of a doubled wait
-	maxLevel   = 5                // 2^5 s are more than maxDoubled
 )
 
 // rejection is the content of a rejection.
@@ -65,13 +64,13 @@ func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64
 	wait := min(r.wait, longest)
 	switch {
 	case r.shown && wait > 0:
-		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.level > 0) {
+		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.doubled > 0) {
 			b.extend(r.now.Add(wait), r.sent)
 		}
 	case r.shown:
 	default:
 		lasted := r.now.Sub(b.first)
-		wait = cmp.Or(b.least, min(max(lasted, quick), maxUnasked))
+		wait = cmp.Or(b.least, min(max(lasted, quick, minStreakTime), maxUnasked))
 		switch {
 		case b.streak < max(minStreak, inflight), lasted < min(wait, minStreakTime):
 		case b.least == 0 && lasted > time.Duration(b.streak)*maxUnasked: // so few calls say little of the next second
@@ -106,13 +105,13 @@ func firstSince(known, since, now time.Time) time.Time {
 // nor does one behind the first after it: the first may be served, and its response late.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 	if !b.shown.IsZero() && !sent.Before(b.shown) && (b.test.Before(b.shown) || !sent.After(b.test)) {
-		b.level = min(b.level+1, maxLevel)
+		b.doubled = min(2*max(wait, b.doubled), maxDoubled)
 	}
 	b.shown = later(b.shown, now.Add(wait))
-	if b.level == 0 {
+	if b.doubled == 0 {
 		return wait
 	}
-	wait = max(wait, min(wait<<b.level, maxDoubled))
+	wait = max(wait, b.doubled)
 	return wait + rand.N(wait/4+1) // other processes wait for the same moment
 }
 
@@ -124,7 +123,7 @@ func (b *block) succeed(sent time.Time) {
 	if sent.After(b.cause) {
 		b.until = time.Time{}
 	}
-	b.level, b.shown = 0, time.Time{}
+	b.doubled, b.shown = 0, time.Time{}
 }
 
 // rejected reports whether a limit rejected the request, so that the server has done no work.

@@ -77,8 +77,9 @@ func TestBlock(t *testing.T) {
 		{"no wait is asked for: as long as it has lasted, at most 2 s", []step{unasked(20, s, 0)}, 21 * s},
 		{"no wait is asked for, seven: too few", []step{unasked(7, s, 0)}, 0},
 		{"no wait is asked for, one each three seconds: too few", []step{unasked(20, 3*s, 0)}, 0},
-		{"no wait is asked for: blocked for as long as it has lasted", []step{unasked(301, ms, 0)}, 600 * ms},
-		{"no wait is asked for, for less than a response takes: not yet", []step{unasked(301, ms, 500*ms)}, 0},
+		{"no wait is asked for, less than a second: not yet", []step{unasked(1000, ms, 0)}, 0},
+		{"no wait is asked for, a second: blocked for as long", []step{unasked(1001, ms, 0)}, 2 * s},
+		{"no wait is asked for: as long as a response takes", []step{unasked(1001, ms, 1500*ms)}, 2500 * ms},
 		{"one does not say: as long as it has lasted", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 2120 * ms},
 		{"shown: at once", []step{shown(false, 0, s)}, s},
 		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
@@ -130,7 +131,7 @@ func TestBlock_doubles(t *testing.T) {
 	require.InDelta(t, 1, step(&b, time.Second), 0)
 	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
 	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 0, 1)
-	require.Zero(t, b.level)
+	require.Zero(t, b.doubled)
 }
 
 // §4.17: which responses delay other calls than their own, after one and after many of
