@@ -14,11 +14,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// The cost of a retry in tokens, after a failure that has cost the server little.
-const (
-	unsentCost = 0.1 // it has not got the request
-	quickCost  = 0.5 // it failed sooner than a quick response comes
-)
+// quickCost is the cost of a retry in tokens, after a failure that has cost the server little: it has not got the request, or
+// it failed sooner than a quick response comes.
+const quickCost = 0.5
 
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
@@ -221,7 +219,7 @@ func (c *call) await() *Error {
 	limits := waitqueue.Limits{Ctx: c.ctx, Since: c.start}
 	var ok bool
 	if c.retries.late {
-		limits.MaxWait = min(maxHoldSlow, c.room(now))
+		limits.MaxWait = min(seriesTime, c.room(now))
 		c.retries.permit, ok = bucket.Await(&c.budget.rules, now, limits)
 	} else {
 		limits.MaxWait = c.leftForLimit(now)
@@ -238,10 +236,7 @@ func (c *call) await() *Error {
 
 func (c *call) costOf(last *attempt) float64 {
 	quick := last.visit.Record.responses.Get()
-	switch {
-	case last.report.fact == notSent:
-		return unsentCost
-	case last.tooMany(), quick > 0 && last.report.Latency >= quick:
+	if last.report.fact != notSent && (last.tooMany() || quick > 0 && last.report.Latency >= quick) {
 		return 1
 	}
 	return quickCost
