@@ -190,12 +190,8 @@ func (d *dimension) test(sent time.Time, a *Response) {
 	}
 }
 
-// bucketMoves is how often the reset of a token bucket must move. bucketPart is the part of it that
-// must be available after a rejection.
-const (
-	bucketMoves = 3
-	bucketPart  = 4
-)
+// bucketMoves is how often the reset of a token bucket must move.
+const bucketMoves = 3
 
 // refill returns what a token bucket gains in a second, or 0 if that is unknown. A dimension is a token bucket if its
 // reset moves to later times before it is reached: the reset is when the bucket is full.
@@ -213,15 +209,15 @@ func (d *dimension) refilledAt(needed int64, sent load) time.Time {
 	return sooner(d.at.Add(time.Duration(wait)+1), d.end.cut) // 1 ns later, because of rounding
 }
 
-// need returns what must be left for a request, at most all of the quota. After a rejection it is a part of a token
-// bucket: others use the bucket too, or a request takes several units.
+// need returns what must be left for a request, at most all of the quota. After a rejection it is what a token bucket
+// gains in initialPart of the time until it is full: others use the bucket too, or a request takes several units.
 func (d *dimension) need(cost int64) int64 {
 	need := int64(1)
 	if d.costed {
 		need = max(min(d.expect(cost), d.limit), 1)
 	}
 	if d.short && d.refill() > 0 {
-		need = max(d.limit/bucketPart, need)
+		need = max(int64(initialPart*float64(d.limit)), need)
 	}
 	return need
 }

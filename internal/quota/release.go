@@ -3,13 +3,11 @@ package quota
 import (
 	"slices"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 )
 
 const (
-	// maxAlone is the longest time for which calls wait for the first one after a wait, and for the one before. An eighth
-	// of the window is another bound of the first.
-	maxAlone = time.Second
-
 	// maxSpread is the longest time over which calls are released after a wait. Half of the wait is another bound.
 	maxSpread = 10 * time.Second
 
@@ -44,7 +42,7 @@ func (r *release) interval(now time.Time, calls int64) time.Duration {
 // slower returns the spacing, or that of calls that go half as fast again as usual: a server may have no room for more. At
 // least one call is sent each second.
 func slower(spacing, usual time.Duration) time.Duration {
-	return min(max(spacing, 2*usual/3), maxAlone)
+	return min(max(spacing, 2*usual/3), hold.Hanging)
 }
 
 // hold records that calls wait for a reset or for the end of a block.
@@ -58,9 +56,9 @@ func (b *bucket) hold(now time.Time) {
 // waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
 	waited := now.Sub(b.heldSince)
-	r := release{since: now, alone: now.Add(maxAlone), next: now, end: now.Add(spread(waited)), usual: b.pace(), calls: b.Len()}
+	r := release{since: now, alone: now.Add(hold.Hanging), next: now, end: now.Add(spread(waited)), usual: b.pace(), calls: b.Len()}
 	if r.calls <= fewCalls {
-		r.usual = min(r.usual, maxAlone/fewCalls)
+		r.usual = min(r.usual, time.Second/fewCalls)
 	}
 	for i := range b.dims {
 		d := &b.dims[i]
@@ -79,8 +77,10 @@ func (b *bucket) release(now time.Time) {
 	b.after, b.heldSince = r, time.Time{}
 }
 
-// releaseEvenly sends the calls that have waited for what does not hold one by one.
-func (b *bucket) releaseEvenly(now time.Time) { b.after = release{next: now, end: now.Add(maxAlone)} }
+// releaseEvenly sends the calls that have waited for what does not hold one by one, within a second.
+func (b *bucket) releaseEvenly(now time.Time) {
+	b.after = release{next: now, end: now.Add(time.Second)}
+}
 
 // spread returns the time over which calls are released that have waited so long.
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
@@ -115,7 +115,7 @@ func (d *dimension) usual() time.Duration {
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
-func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
+func (d *dimension) alone() time.Duration { return min(hold.Hanging, d.window/8) }
 
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {

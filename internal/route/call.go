@@ -267,8 +267,9 @@ const (
 	// ProbePause is the pause between the probes of a server that fails while another one works. A
 	// caller with 40 calls a second pays for less than one call in a hundred, and the server is in use
 	// again within 5 s.
-	ProbePause = 3 * time.Second // maxRest is the longest time for which calls prefer other servers.
-	maxRest    = time.Hour
+	ProbePause = 3 * time.Second
+	// maxRest is the longest time for which calls prefer other servers.
+	maxRest = time.Hour
 	// safePeriod is the time after a call with a safe method in which others do not probe.
 	safePeriod = time.Minute
 )

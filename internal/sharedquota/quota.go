@@ -68,8 +68,6 @@ func NewFixed(store quotastore.Store, scope string, limit float64, burst int) *Q
 	return q
 }
 
-const never = math.MaxInt64
-
 // since returns a time since the origin, which is long before the first time. If the clock was set back (a second
 // synctest bubble), all times of before are wrong.
 func (q *Quota) since(t time.Time) time.Duration {
@@ -147,7 +145,7 @@ func (q *Quota) Dispatch(t time.Time) {
 	if q.Len() > 0 && q.outage.down && q.rule.Limit > 0 { // their share grows with time, whatever the store does
 		wake = min(wake, max(q.after, q.outage.next))
 	}
-	if wake == never {
+	if wake == math.MaxInt64 { // never
 		q.WakeAt(time.Time{}, t)
 	} else {
 		q.WakeAt(q.origin.Add(wake), t)

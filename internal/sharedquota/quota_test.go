@@ -63,7 +63,7 @@ func TestQuota_readsTheRule(t *testing.T) {
 		{"another limit: the newer one", []seen{{10, 60 * s}, {20, 60 * s}}, serverRule(20, 60*s)},
 		{"a lower limit: the newer one", []seen{{20, 60 * s}, {10, 60 * s}}, serverRule(10, 60*s)},
 		{"a longer window: the longer one", []seen{{10, 5 * s}, {10, 60 * s}}, serverRule(10, 60*s)},
-		{"a month: the longest window that the store keeps", []seen{{10, 30 * 24 * 3600 * s}}, serverRule(10, maxWindow)},
+		{"a month: the longest window that the store keeps", []seen{{10, 30 * 24 * 3600 * s}}, serverRule(10, waitqueue.Horizon)},
 		{"a shorter window: the longer one", []seen{{10, 60 * s}, {10, 5 * s}}, serverRule(10, 60*s)},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {

@@ -30,7 +30,6 @@ func serverRule(limit int64, window time.Duration) quotastore.Rule {
 const (
 	windowBits = 17
 	maxShared  = 1<<22 - 1 // maximum of a limit
-	maxWindow  = (1<<windowBits - 1) * time.Second
 )
 
 func number(r quotastore.Rule) int64 { return int64(r.Limit)<<windowBits | int64(r.Window/time.Second) }
@@ -99,7 +98,7 @@ func (q *Quota) Observe(o Observation, p Permit, t time.Time) {
 		q.first = first{nothing: o.Served && o.Limit == 0}
 	}
 	// The rule must fit into its number in the store.
-	limit, window := min(o.Limit, maxShared, math.MaxInt>>windowBits), min(max(o.Window.Round(time.Second), time.Second), maxWindow)
+	limit, window := min(o.Limit, maxShared, math.MaxInt>>windowBits), min(max(o.Window.Round(time.Second), time.Second), waitqueue.Horizon)
 	if fixed := q.rule.Burst > 0; !fixed && limit > 0 && (limit != int64(q.rule.Limit) || window > q.rule.Window) {
 		// The first request had no token, but the server has counted it.
 		if p == permitFirst && q.rule.Limit == 0 {

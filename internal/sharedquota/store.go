@@ -3,6 +3,7 @@ package sharedquota
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
@@ -59,7 +60,7 @@ func (q *Quota) proceed(now time.Duration) (wake time.Duration) {
 	switch {
 	// The end of a running call wakes the queue, and without requests there is nothing to do.
 	case q.call.running && q.outage.down, !q.call.running && q.Len() == 0 && q.allocation.tokens == 0:
-		return never
+		return math.MaxInt64 // never
 	case q.call.running:
 		return q.call.began + q.call.timeout
 	case q.after > now: // other processes may return tokens before

@@ -21,9 +21,6 @@ const Horizon = 24 * time.Hour
 // after another when a wait ends.
 const EstimateSlack = 2 * time.Second
 
-// maxProbed bounds the routes of which the turns are known.
-const maxProbed = 64
-
 // Gate issues the permits. Its methods are called under the queue's lock.
 type Gate[P any] interface {
 	// Take takes a permit if no call waits. cost is Limits.Cost.
@@ -290,7 +287,7 @@ func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
 	if e == nil {
 		return nil, at
 	}
-	if least%3 == 2 || len(q.probed) >= maxProbed { // each route has had its turn
+	if least%3 == 2 || len(q.probed) >= len(q.calls) { // each route has had its turn
 		q.probed = q.probed[:0]
 	}
 	q.probed = append(q.probed, e.Route)

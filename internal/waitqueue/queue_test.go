@@ -293,18 +293,21 @@ func TestQueue_probe(t *testing.T) {
 	}
 }
 
-// The turns of few routes are known, however many there are.
+// The turns of as many routes are known as calls wait, however many routes there are.
 func TestQueue_probedRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, now := newGate(), time.Now()
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		for i := range uint64(3 * maxProbed) {
+		for i := range uint64(20) {
+			if i >= 3 {
+				g.Grant(g.First(), 7)
+			}
 			e := &Entry[int]{Limits: Limits{Ctx: t.Context(), MaxWait: time.Hour, Route: i}}
 			require.Nil(t, g.Join(now, e))
 			probe, _ := g.Probe(now)
 			require.Same(t, e, probe)
-			require.LessOrEqual(t, len(g.probed), maxProbed)
+			require.LessOrEqual(t, len(g.probed), 3)
 		}
 		g.WakeAt(time.Time{}, now)
 	})
