@@ -39,8 +39,8 @@ func (r *release) interval(now time.Time, calls int64) time.Duration {
 	return r.end.Sub(now) / time.Duration(calls)
 }
 
-// slower returns the spacing, or that of calls that go half as fast again as usual: a server may have no room for more. At
-// least one call is sent each second.
+// slower returns the spacing, or that of calls that go half as fast again as usual: a server may have no room for more. No
+// call waits longer for the one before it than for one that hangs.
 func slower(spacing, usual time.Duration) time.Duration {
 	return min(max(spacing, 2*usual/3), hold.Hanging)
 }
