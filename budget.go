@@ -10,8 +10,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes one token, or half
-// of one if it was not sent or failed quickly (until none has succeeded for 5 s). One that waits for
+// Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes one token, half
+// of one after a quick failure, or a tenth of one if it was not sent (until none has succeeded for 5 s). One that waits for
 // the circuit, or behind other 429s that ask for no wait, takes none. A success returns the tokens and adds two, unless it
 // followed "too many requests". With too few, the call waits for the circuit if nothing has succeeded for 10 s, or ends with
 // ErrBudgetExhausted as its StopReason. See docs/retry-budget.md.

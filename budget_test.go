@@ -122,7 +122,7 @@ func TestBudget_retriesOfARefusedCall(t *testing.T) {
 			Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: never(), Base: script(refused),
 			Policy: resilienthttp.Policy{MaxAttempts: 99, Backoff: resilienthttp.Constant(0)},
 		}
-		require.Len(t, tripped(t, transport, get(t)), 1+10)
+		require.Len(t, tripped(t, transport, get(t)), 1+50)
 	})
 }
 

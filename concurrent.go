@@ -60,7 +60,7 @@ func (a *attempt) payForCopy() (ok bool) {
 			}, now, a.visit.Record, c.record)
 		}
 	case c.mayHedge(now):
-		a.permits.tokens, ok = c.hedge.admit(c.record, now)
+		a.permits.tokens, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
 	}
 	return ok
 }

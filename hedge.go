@@ -91,13 +91,17 @@ func (h *Hedge) delay(latencies *latency.Window, at time.Duration) (time.Duratio
 	return recent.Quantile(h.level) + 1, recent.Samples >= minLatencies
 }
 
-// admit takes a token for one hedge.
-func (h *Hedge) admit(r *record, now time.Time) (retrybudget.Permit, bool) {
-	switch {
-	case h.MaxRatio < 0:
+// admit takes a token for one hedge at a time since the origin of the record.
+func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.Permit, bool) {
+	if h.MaxRatio < 0 {
 		return retrybudget.Permit{}, true
-	case h.Delay == 0 && !r.hedges.credit.admit(now):
-		return retrybudget.Permit{}, false
+	}
+	if h.Delay == 0 {
+		recent := r.latencies.Histogram(at)
+		perSecond := float64(recent.Samples) / max(min(at-r.created, time.Minute).Seconds(), 1) // in the last minute
+		if !r.hedges.credit.admit(perSecond, now) {
+			return retrybudget.Permit{}, false
+		}
 	}
 	return r.hedges.bucket.Admit(retrybudget.Request{}, &h.rules, now)
 }
@@ -114,16 +118,18 @@ type hedgeCredit struct {
 const (
 	winCredit = 4
 	tryPause  = 15 * time.Second // between two hedges without credit, and up to twice as long
+	sureRate  = 10               // responses per second at which a try is certain; small clients share a server's queue
 )
 
-// admit reports whether a hedge may be sent. Without credit there is one after each pause.
-func (c *hedgeCredit) admit(now time.Time) bool {
+// admit reports whether a hedge may be sent. Without credit there is one after each pause, with a
+// lower probability for a small client.
+func (c *hedgeCredit) admit(responseRate float64, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.credit > 0 {
 		return true
 	}
-	if now.Before(c.nextTry) {
+	if now.Before(c.nextTry) || rand.Float64() >= responseRate/sureRate {
 		return false
 	}
 	c.nextTry = now.Add(tryPause + rand.N(tryPause))

@@ -29,6 +29,7 @@ type record struct {
 	failed    failedRoutes
 	works     atomic.Bool   // something has succeeded since a route failed that was not known to fail
 	worked    atomic.Uint64 // the hash of the route of the last success; zero: it has failed since
+	created   time.Duration // since the origin
 
 	responses latency.Quick // successes
 	bodies    latency.Quick // durations of bodies after the headers

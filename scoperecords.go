@@ -4,6 +4,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
@@ -62,7 +63,7 @@ func (s *scopeRecords) init(c *config, name string) {
 
 func (r *record) init(s *scopeRecords, p Priority) {
 	c, key := s.config, scope.Key{Name: s.name, Class: int8(p)}
-	r.scopeRecords = s
+	r.scopeRecords, r.created = s, time.Since(c.origin)
 	if engine := c.breaker.circuits(c.origin); c.own.breaker {
 		r.circuit = engine.New(key)
 	} else {

@@ -40,9 +40,9 @@ const (
 	// moment may only be the end of a window of a second.
 	minStreak, minStreakTime = 8, time.Second
 
-	// If they ask for no wait, the block of retries is as long as they have lasted, at most this. Rejections of less time than a
-	// response takes may be all that requests above a limit of those in flight get, so it is no shorter.
-	maxUnasked = 2 * time.Second
+	// If they ask for no wait, the block of retries is as long as they have lasted, within these bounds. Rejections of less time, or
+	// of less than a response takes, may be all that a burst or requests above a limit of those in flight get.
+	minUnasked, maxUnasked = 300 * time.Millisecond, 2 * time.Second
 
 	maxDoubled = 30 * time.Second // maximum of a doubled wait
 )
@@ -70,7 +70,7 @@ func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64
 	case r.shown:
 	default:
 		lasted := r.now.Sub(b.first)
-		wait = cmp.Or(b.least, min(max(lasted, quick, minStreakTime), maxUnasked))
+		wait = cmp.Or(b.least, min(max(lasted, quick, minUnasked), maxUnasked))
 		switch {
 		case b.streak < max(minStreak, inflight), lasted < min(wait, minStreakTime):
 		case b.least == 0 && lasted > time.Duration(b.streak)*maxUnasked: // so few calls say little of the next second
