@@ -48,7 +48,7 @@ type Breaker struct {
 	Probes int
 
 	// MaxWait is how long a call may wait, from its beginning, for a server that fails. Zero means until its deadline,
-	// at most 30 s, and 10 s without a deadline or if the server fails slowly. A negative duration means that calls
+	// at most 30 s, and 10 s without a deadline; 3 s if the server fails slowly. A negative duration means that calls
 	// are rejected at once, as does zero with Static.
 	MaxWait time.Duration
 
@@ -116,8 +116,10 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	return b.engine
 }
 
-// maxHold is the default of Breaker.MaxWait, with a deadline. Without one, and for a server that fails slowly, it is seriesTime.
-const maxHold = 30 * time.Second
+const (
+	maxHold     = 30 * time.Second // default of Breaker.MaxWait, with a deadline; without one it is seriesTime
+	maxHoldSlow = 3 * time.Second  // for a server that fails slowly
+)
 
 // passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
 func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
@@ -172,7 +174,9 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	case c.owner != ownerCall, longest < 0, longest == 0 && c.breaker.Static:
 		return 0
 	case longest > 0:
-	case c.deadline.IsZero(), r.circuit.Slow():
+	case r.circuit.Slow():
+		longest = maxHoldSlow
+	case c.deadline.IsZero():
 		longest = seriesTime
 	default:
 		longest = maxHold

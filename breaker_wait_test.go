@@ -142,7 +142,7 @@ func TestBreakerWait_howLong(t *testing.T) {
 		{"negative MaxWait: not at all", &resilienthttp.Breaker{MaxWait: -1}, status(503), time.Minute, 0, 0},
 		{"static: not at all", &resilienthttp.Breaker{Static: true}, status(503), time.Minute, 0, 0},
 		{"static with MaxWait: as long", &resilienthttp.Breaker{Static: true, MaxWait: 4 * s}, status(503), 0, 0, 4 * s},
-		{"slow failures: 10 s", &resilienthttp.Breaker{}, hanging, time.Minute, 0, 10 * s},
+		{"slow failures: 3 s", &resilienthttp.Breaker{}, hanging, time.Minute, 0, 3 * s},
 		{"slow failures, MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, hanging, time.Minute, 0, 4 * s},
 		{"it has failed for 19 s: as without", &resilienthttp.Breaker{}, status(503), time.Minute, 19 * s, 30 * s},
 		{"idle since it failed 21 s ago: it may be back", &resilienthttp.Breaker{}, status(503), time.Minute, 21 * s, 30 * s},

@@ -73,7 +73,7 @@ const (
 	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
 	nearEnd       = time.Minute      // a deadline within this time is near
-	seriesTime    = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit, or for another retry after timeouts
+	seriesTime    = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
 	untokenedWait = 30 * time.Second // without tokens, after a rejection by a limit
 	minLeftBefore = 1.75             // an early wait needs this multiple of its length; otherwise the last wait follows
 )

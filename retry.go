@@ -16,7 +16,7 @@ import (
 
 // The cost of a retry in tokens, after a failure that has cost the server little.
 const (
-	unsentCost = 0.1 // it has not got the request: with a half, flapping connections lose eight times as many calls
+	unsentCost = 0.1 // it has not got the request
 	quickCost  = 0.5 // it failed sooner than a quick response comes
 )
 
@@ -221,7 +221,7 @@ func (c *call) await() *Error {
 	limits := waitqueue.Limits{Ctx: c.ctx, Since: c.start}
 	var ok bool
 	if c.retries.late {
-		limits.MaxWait = min(seriesTime, c.room(now))
+		limits.MaxWait = min(maxHoldSlow, c.room(now))
 		c.retries.permit, ok = bucket.Await(&c.budget.rules, now, limits)
 	} else {
 		limits.MaxWait = c.leftForLimit(now)
