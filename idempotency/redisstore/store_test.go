@@ -139,11 +139,15 @@ func TestReserve_onReadOnlyReplica(t *testing.T) {
 	t.Parallel()
 	masterServer, replicaServer := redistest.StartTB(t), redistest.StartTB(t)
 	master, replica := connect(t, masterServer), connect(t, replicaServer)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, listener.Close())
-	require.NoError(t, master.ConfigSet(t.Context(), "port", port).Err())
+	var port string
+	require.Eventually(t, func() bool { // another process may take a free port first
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return false
+		}
+		port = strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+		return listener.Close() == nil && master.ConfigSet(t.Context(), "port", port).Err() == nil
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, replica.ReplicaOf(t.Context(), "127.0.0.1", port).Err())
 
 	s := redisstore.New(master, nil)
