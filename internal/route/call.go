@@ -288,11 +288,10 @@ func (r *Rest) noteSafe(now time.Time) {
 	}
 }
 
-// safeWithin is false if the clock was set back.
+// safeWithin is false if the clock was set back by more. A caller that read the clock first may come last.
 func (r *Rest) safeWithin(now time.Time, d time.Duration) bool {
 	last := r.safe.Load()
-	age := stamp(now) - last
-	return last != 0 && age >= 0 && age <= int64(d)
+	return last != 0 && now.Sub(time.Unix(0, last)).Abs() <= d
 }
 
 func stamp(t time.Time) int64 {

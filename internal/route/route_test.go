@@ -61,7 +61,8 @@ func TestPass(t *testing.T) {
 		{"one call probes", func(c *Call[int]) { c.Safe = true; c.open(0) }, nil, false, 0, false, []int{0}},
 		{"a safe call met the server a minute ago: an unsafe one does not probe", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(-time.Minute)) }, nil, false, 1, false, []int{1}},
 		{"no safe call met it for longer: an unsafe one probes", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(-time.Minute - 1)) }, nil, false, 0, false, []int{0}},
-		{"the clock was set back since: an unsafe one probes", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(1)) }, nil, false, 0, false, []int{0}},
+		{"the safe call read the clock later: an unsafe one does not probe", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(1)) }, nil, false, 1, false, []int{1}},
+		{"the clock was set back since: an unsafe one probes", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(time.Minute + 1)) }, nil, false, 0, false, []int{0}},
 		{"all circuits are open: as one server", func(c *Call[int]) { c.open(0); c.open(1); c.open(2) }, nil, false, 0, false, []int{0}},
 		{"a copy never waits", nil, nil, true, -1, true, []int{0, 1, 2, 0, 1, 2}},
 		{"a visit that must stay waits there", func(c *Call[int]) { c.bound.Store(true) }, func(c *Call[int]) Visit[int] {
