@@ -261,7 +261,8 @@ func (c *call) exchange(a *attempt) {
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
 	won := c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge)
 	a.permits.tokens.Done(retrybudget.Result{
-		Succeeded: won, Slow: failed != nil && failed.timedOut() && a.report.Latency > failed.report.Latency/2, Pause: c.last.report.RetryAfter,
+		Succeeded: won, Slow: failed != nil && failed.timedOut() && a.report.Latency > failed.report.Latency/2,
+		Pause: min(c.last.report.RetryAfter, c.rateLimit.engine().MaxWait), // the rejection may concern another customer
 	})
 	c.noteTime(a)
 }

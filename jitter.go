@@ -72,7 +72,6 @@ const (
 	afterOverload = 2 // the early wait with which the series begins after overload
 	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
-	nearEnd       = time.Minute      // a deadline within this time is near
 	seriesTime    = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
 	untokenedWait = 30 * time.Second // without tokens, after a rejection by a limit
 	minLeftBefore = 1.75             // an early wait needs this multiple of its length; otherwise the last wait follows
@@ -163,7 +162,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 // near deadline it is the rest of seriesTime, which begins here.
 func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 	s := &c.retries.series
-	if s.end.IsZero() && (c.deadline.IsZero() || c.deadline.Sub(now) > nearEnd) {
+	if s.end.IsZero() && (c.deadline.IsZero() || c.deadline.Sub(now) > defaultMaxWait) {
 		s.end = now.Add(seriesTime)
 	}
 	switch {

@@ -11,7 +11,7 @@ import (
 
 const (
 	defaultMaxAttempts = 6
-	defaultMaxWait     = time.Minute // as long as a response asks, or for a limit
+	defaultMaxWait     = time.Minute // as long as a response asks, for a limit, or until the deadline for the last retry
 
 	// maxMaxAttempts bounds the memory of a call: each attempt leaves a report.
 	maxMaxAttempts = 100

@@ -244,6 +244,28 @@ func TestRateLimit_turnThatComesTooLate(t *testing.T) {
 	})
 }
 
+// §4.16: a turn that is rejected for an hour, for example because of its customer, holds the others for MaxWait.
+func TestRateLimit_turnOfAnotherCustomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 10
+		base := script(append(rejected(calls, status(http.StatusTooManyRequests, "Retry-After", "1")),
+			status(http.StatusTooManyRequests, "Retry-After", "3600"), status(http.StatusOK))...)
+		tr := &resilienthttp.Transport{Base: base, Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1}}
+		var served atomic.Int64
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				resp := roundTrip(t, tr, get(t).WithContext(withDeadline(t, 5*time.Minute)))
+				if _ = readAll(t, resp); resp.StatusCode == http.StatusOK {
+					served.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, calls-1, served.Load())
+	})
+}
+
 // §4.16: calls that are rejected together do not come back together.
 func TestRateLimit_waitsWithoutTokensAreRandom(t *testing.T) {
 	for name, deadline := range map[string]time.Duration{"30 s and more": 5 * time.Minute, "shortly before the deadline": 20 * time.Second} {

@@ -16,6 +16,7 @@ type slowStart struct {
 	rules          *Rules
 	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
+	usualFailures  float64       // ratio of failures before the outage
 	inFlight       int           // requests that it admitted
 	slowestFailure time.Duration // highest latency of a failure
 	admitted       time.Time     // time of the last request
@@ -31,21 +32,20 @@ type slowStart struct {
 
 const (
 	newSize     = 0.25 // at the beginning and after a cut, as a ratio of the requests in flight; the least limit is half of it
-	maxFailures = 0.2  // ratio of slow failures that causes a cut
-	maxResults  = 20   // maximum of the results that a cut needs
+	maxFailures = 0.2  // ratio of slow failures that causes a cut, if it is twice that before the outage
 	maxWindows  = 6    // windows without a cut after which slow start ends
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
 // latency. It is nil if the slowest failure was quick and few were timeouts, or if it was no slower than the response: then the
-// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20.
+// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < response || slowestFailure < MinSlow(baseline) && !before.slow {
 		return nil
 	}
-	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, size: newSize, quiet: now, cut: now}
+	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, usualFailures: before.ratio, size: newSize, quiet: now, cut: now}
 	if response <= l.quick {
-		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), maxResults)
+		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), float64(rules.MinRequests))
 	}
 	return l
 }
@@ -122,14 +122,15 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	}
 }
 
-// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut. If more are answered quickly,
-// there is no queue: a part of the backends hangs.
+// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut, and twice as many as before
+// the outage. If more are answered quickly, there is no queue: a part of the backends hangs.
 func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if sent.Before(l.cut) {
 		return
 	}
 	l.count(1)
-	if l.failures < max(maxFailures*l.results, l.quickOnes) || l.results < min(inFlight/2, maxResults) {
+	few := l.results < min(inFlight/2, float64(l.rules.MinRequests))
+	if few || l.failures < max(max(maxFailures, 2*l.usualFailures)*l.results, l.quickOnes) {
 		return
 	}
 	l.size = max(newSize*min(l.size, inFlight), newSize/2)
@@ -141,7 +142,7 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 func (l *slowStart) count(failures float64) {
 	l.results++
 	l.failures += failures
-	if l.results > max(maxResults, 2*l.size) {
+	if l.results > max(float64(l.rules.MinRequests), 2*l.size) {
 		l.results /= 2
 		l.failures /= 2
 		l.quickOnes /= 2

@@ -247,19 +247,24 @@ func TestSlowStart_cut(t *testing.T) {
 		inFlight int
 		results  string
 		want     float64
+		before   float64 // ratio of failures
 	}{
-		{"one cut a round, to a quarter of what is in flight then", 80, 80, many("F", 80), 61.0 / 4},
-		{"few in flight: a quarter of them, and not of the limit", 80, 8, many("F", 8), 6.0 / 4},
-		{"more in flight than the limit: a quarter of the limit", 8, 80, many("F", 80), 8.0 / 4},
-		{"one in flight: a quarter", 8, 1, "F", 1.0 / 4},
-		{"below one: not less than an eighth", 0.25, 1, "F", 1.0 / 8},
-		{"a quarter fail: cut", 40, 40, many("SSSF", 13), 25.0 / 4},
-		{"a sixth fail: no cut", 40, 40, many("SSSSSF", 6), 40},
-		{"ten failures of forty in flight: too few results", 40, 40, many("F", 10), 40},
-		{"no failure", 40, 40, many("S", 40), 40},
+		{"one cut a round, to a quarter of what is in flight then", 80, 80, many("F", 80), 61.0 / 4, 0},
+		{"few in flight: a quarter of them, and not of the limit", 80, 8, many("F", 8), 6.0 / 4, 0},
+		{"more in flight than the limit: a quarter of the limit", 8, 80, many("F", 80), 8.0 / 4, 0},
+		{"one in flight: a quarter", 8, 1, "F", 1.0 / 4, 0},
+		{"below one: not less than an eighth", 0.25, 1, "F", 1.0 / 8, 0},
+		{"a quarter fail: cut", 40, 40, many("SSSF", 13), 25.0 / 4, 0},
+		{"a sixth fail: no cut", 40, 40, many("SSSSSF", 6), 40, 0},
+		{"ten failures of forty in flight: too few results", 40, 40, many("F", 10), 40, 0},
+		{"no failure", 40, 40, many("S", 40), 40, 0},
+		{"half fail, a quarter before: cut", 40, 40, many("SF", 13), 27.0 / 4, .25},
+		{"half fail, more than a quarter before: no cut", 40, 40, many("SF", 13), 40, .26},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, sent := sized(float64(tt.inFlight)), epoch.Add(time.Second)
+			before, sent := &outage{usual: time.Second, ratio: tt.before}, epoch.Add(time.Second)
+			l := newSlowStart(defaultRules(), usualLatency, before, outageLatency, usualLatency, epoch)
+			l.size = float64(tt.inFlight)
 			require.Equal(t, tt.inFlight, l.fill(sent))
 			l.size = tt.size
 			now := sent.Add(outageLatency)

@@ -13,8 +13,8 @@ import (
 // Retries after timeouts take tokens when they are sent, and those return. If the server has too many requests, each takes nearly
 // as long as a timeout, so they hardly add to its work.
 //
-// Turns are retries without tokens of calls that a limit has rejected. If one is rejected too, all wait as long as it asks, a minute
-// at most. So however many wait, the server rejects few.
+// Turns are retries without tokens of calls that a limit has rejected. If one is rejected too, all wait for its Pause. So however
+// many wait, the server rejects few.
 type line struct {
 	bucket *Bucket
 	rules  *Rules // of the tokens; nil: these are turns
@@ -25,9 +25,6 @@ type line struct {
 	since time.Time     // when the last turn began, or was rejected
 	pause time.Duration // after which one more begins in any case
 }
-
-// maxPause is the longest pause after a rejection, which may concern another customer than those that wait.
-const maxPause = time.Minute
 
 // MayAwait reports whether Await might return tokens.
 func (b *Bucket) MayAwait(rules *Rules, now time.Time) bool {
@@ -88,7 +85,7 @@ func (l *line) ended(r Result, canceled bool, now time.Time) {
 	case r.Succeeded && !r.Slow:
 		l.more++
 	case l.rules == nil && r.Pause > 0:
-		l.more, l.since, l.pause = -1, now, min(r.Pause, maxPause)
+		l.more, l.since, l.pause = -1, now, r.Pause
 	default:
 		l.more = min(l.more, 0)
 	}

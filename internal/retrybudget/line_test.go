@@ -194,7 +194,6 @@ func TestAwaitTurn(t *testing.T) {
 		{"each that is served lets one more go", nil, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 201 * ms, 201 * ms, 202 * ms, 202 * ms}},
 		{"after a failure: one", []Result{served, failed}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 202 * ms, 202 * ms}},
 		{"after a rejection: as long as it asks", []Result{rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 10*s + 201*ms, 10*s + 201*ms}},
-		{"after a rejection that asks for more: a minute", []Result{{Pause: time.Minute + s}}, 100 * ms, false, []time.Duration{0, time.Minute + 100*ms}},
 		{"after each rejection", []Result{rejected, rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 20*s + 201*ms}},
 		{"served after one that is rejected", []Result{served, rejected, served}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 10*s + 201*ms, 10*s + 304*ms}},
 		{"served before one that is rejected", []Result{served, served, rejected}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 201 * ms, 201 * ms, 10*s + 202*ms}},
