@@ -27,8 +27,8 @@ type Breaker struct {
 	// means 1. A negative number or NaN means that circuits never open.
 	FailureRatio float64
 
-	// MinRequests is the minimum number of results in the Window for FailureRatio. Zero means 20.
-	// A negative number means 1.
+	// MinRequests is the minimum number of results in the Window for FailureRatio, and for slow start to send fewer
+	// requests. Zero means 20. A negative number means 1.
 	MinRequests int
 
 	// Window is the time for which a result counts, in steps of a sixteenth. Zero or a negative
