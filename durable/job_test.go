@@ -31,7 +31,7 @@ func TestRun_executesJobs(t *testing.T) {
 		running(t, e)
 		synctest.Wait()
 		id := addJob(t, e, durable.Filter{}, durable.Redrive{By: "ann", PerSecond: 100})
-		time.Sleep(time.Second) // more than half a PollInterval
+		time.Sleep(time.Second + 10*time.Millisecond) // a PollInterval, and the claims between the pages
 		synctest.Wait()
 		job := jobOf(t, e, id)
 		assert.Equal(t, 1000, job.Redriven)
