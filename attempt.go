@@ -262,7 +262,7 @@ func (c *call) exchange(a *attempt) {
 	won := c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge)
 	a.permits.tokens.Done(retrybudget.Result{
 		Succeeded: won, Slow: failed != nil && failed.timedOut() && a.report.Latency > failed.report.Latency/2,
-		Pause: min(c.last.report.RetryAfter, c.rateLimit.engine().MaxWait), // the rejection may concern another customer
+		Pause: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
 	})
 	c.noteTime(a)
 }

@@ -24,7 +24,8 @@ type call struct {
 	record     *record
 	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
 
-	rejected bool // breaker or rate limit ended the call
+	seconds  uint8 // second attempts that were sent; guarded by mu
+	rejected bool  // breaker or rate limit ended the call
 	finished bool
 	ended    bool // the result and the latency are known
 	number   int  // of the current attempt, without hedges; guarded by mu while copies run

@@ -80,11 +80,12 @@ func (c *call) mayHedge(now time.Time) bool {
 func (r *hedgedCall) begin(a *attempt) (begun bool) {
 	c := r.call
 	r.change(func() {
-		noneLeft := c.number >= c.maxAttempts()
+		noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
 		if r.over || noneLeft && !a.report.Hedge {
 			return
 		}
 		if !a.report.Hedge {
+			c.seconds++
 			c.number++
 			a.report.Number = c.number
 		}

@@ -133,13 +133,10 @@ func (l *traceLogger) retry(a *Attempt) {
 	l.log(a.Request.Context(), slog.LevelInfo, "retry_scheduled", otherRate, attrs)
 }
 
-// slowWait is the wait of a successful call from which it is logged at the level info.
-const slowWait = time.Second
-
 func (l *traceLogger) call(c *Call) {
 	level, event, rate := slog.LevelDebug, "call_done", otherRate
 	queueWait, inFlight, retryWait := c.Timings()
-	if queueWait+retryWait >= slowWait {
+	if queueWait+retryWait >= latency.SlowMore { // slow, although its attempts were not
 		level = slog.LevelInfo
 	}
 	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))

@@ -244,7 +244,7 @@ func TestRateLimit_turnThatComesTooLate(t *testing.T) {
 	})
 }
 
-// §4.16: a turn that is rejected for an hour, for example because of its customer, holds the others for MaxWait.
+// §4.16: a turn that is rejected for an hour, for example because of its customer, holds the others for a minute.
 func TestRateLimit_turnOfAnotherCustomer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 10

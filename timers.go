@@ -84,6 +84,9 @@ func (c *call) mayBeHedged() bool {
 	return harmless && c.replayable && c.owner == ownerCall
 }
 
+// maxSeconds is the maximum number of second attempts of a call.
+const maxSeconds = 2
+
 // isStream reports whether a slow response is normal: an upgrade, or an event stream.
 func isStream(h http.Header) bool {
 	return len(h["Upgrade"]) > 0 || slices.ContainsFunc(h["Accept"], func(accepted string) bool {
@@ -144,7 +147,7 @@ func (a *attempt) due() (event timerEvent) {
 		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
 		t.slow = 0
-		if t.second && c.number < c.maxAttempts() && a.visit.Record.patience.over(age) {
+		if t.second && c.number < c.maxAttempts() && c.seconds < maxSeconds && a.visit.Record.patience.over(age) {
 			event = sendSecond
 		} else if a.leaveSilent() && c.traced() {
 			event = leftConnection

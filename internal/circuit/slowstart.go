@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"math"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
@@ -32,7 +33,7 @@ type slowStart struct {
 
 const (
 	newSize     = 0.25 // at the beginning and after a cut, as a ratio of the requests in flight; the least limit is half of it
-	maxFailures = 0.2  // ratio of slow failures that causes a cut, if it is twice that before the outage
+	maxFailures = 0.2  // ratio of slow failures that causes a cut, if more fail than before the outage
 	maxWindows  = 6    // windows without a cut after which slow start ends
 )
 
@@ -122,15 +123,16 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	}
 }
 
-// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut, and twice as many as before
+// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut, and more than before
 // the outage. If more are answered quickly, there is no queue: a part of the backends hangs.
 func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if sent.Before(l.cut) {
 		return
 	}
 	l.count(1)
-	few := l.results < min(inFlight/2, float64(l.rules.MinRequests))
-	if few || l.failures < max(max(maxFailures, 2*l.usualFailures)*l.results, l.quickOnes) {
+	usual := l.usualFailures * l.results
+	usual += 2 * math.Sqrt(usual*(1-l.usualFailures)) // by chance
+	if l.failures < max(maxFailures*l.results, l.quickOnes, usual) || l.results < min(inFlight/2, float64(l.rules.MinRequests)) {
 		return
 	}
 	l.size = max(newSize*min(l.size, inFlight), newSize/2)

@@ -76,15 +76,18 @@ func TestSlowStart_initialLimit(t *testing.T) {
 		name                  string
 		baseline, usual, took time.Duration
 		want                  float64
+		enough                int // MinRequests; 0: the default
 	}{
-		{"27 in flight before", 740 * ms, 27 * ms, 740 * ms, 6.85},
-		{"less than one", 10 * ms, time.Second, 10 * ms, .25},
-		{"a response that is not quick", 740 * ms, 27 * ms, 1900 * ms, .25},
-		{"a latency that is not known", 0, 27 * ms, 10 * ms, .25},
-		{"many: at most 20", 10 * time.Second, ms, 10 * time.Second, 20},
+		{"27 in flight before", 740 * ms, 27 * ms, 740 * ms, 6.85, 0},
+		{"less than one", 10 * ms, time.Second, 10 * ms, .25, 0},
+		{"a response that is not quick", 740 * ms, 27 * ms, 1900 * ms, .25, 0},
+		{"a latency that is not known", 0, 27 * ms, 10 * ms, .25, 0},
+		{"many: at most 20", 10 * time.Second, ms, 10 * time.Second, 20, 0},
+		{"many: at most MinRequests", 10 * time.Second, ms, 10 * time.Second, 8, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newSlowStart(defaultRules(), tt.baseline, &outage{usual: tt.usual}, 30*time.Second, tt.took, epoch)
+			rules := Rules{MinRequests: tt.enough}.withDefaults()
+			l := newSlowStart(&rules, tt.baseline, &outage{usual: tt.usual}, 30*time.Second, tt.took, epoch)
 			require.InDelta(t, tt.want, l.size, .01)
 		})
 	}
@@ -248,22 +251,24 @@ func TestSlowStart_cut(t *testing.T) {
 		results  string
 		want     float64
 		before   float64 // ratio of failures
+		enough   int     // MinRequests; 0: the default
 	}{
-		{"one cut a round, to a quarter of what is in flight then", 80, 80, many("F", 80), 61.0 / 4, 0},
-		{"few in flight: a quarter of them, and not of the limit", 80, 8, many("F", 8), 6.0 / 4, 0},
-		{"more in flight than the limit: a quarter of the limit", 8, 80, many("F", 80), 8.0 / 4, 0},
-		{"one in flight: a quarter", 8, 1, "F", 1.0 / 4, 0},
-		{"below one: not less than an eighth", 0.25, 1, "F", 1.0 / 8, 0},
-		{"a quarter fail: cut", 40, 40, many("SSSF", 13), 25.0 / 4, 0},
-		{"a sixth fail: no cut", 40, 40, many("SSSSSF", 6), 40, 0},
-		{"ten failures of forty in flight: too few results", 40, 40, many("F", 10), 40, 0},
-		{"no failure", 40, 40, many("S", 40), 40, 0},
-		{"half fail, a quarter before: cut", 40, 40, many("SF", 13), 27.0 / 4, .25},
-		{"half fail, more than a quarter before: no cut", 40, 40, many("SF", 13), 40, .26},
+		{"one cut a round, to a quarter of what is in flight then", 80, 80, many("F", 80), 61.0 / 4, 0, 0},
+		{"few in flight: a quarter of them, and not of the limit", 80, 8, many("F", 8), 6.0 / 4, 0, 0},
+		{"more in flight than the limit: a quarter of the limit", 8, 80, many("F", 80), 8.0 / 4, 0, 0},
+		{"one in flight: a quarter", 8, 1, "F", 1.0 / 4, 0, 0},
+		{"below one: not less than an eighth", 0.25, 1, "F", 1.0 / 8, 0, 0},
+		{"a quarter fail: cut", 40, 40, many("SSSF", 13), 25.0 / 4, 0, 0},
+		{"a sixth fail: no cut", 40, 40, many("SSSSSF", 6), 40, 0, 0},
+		{"ten failures of forty in flight: too few results", 40, 40, many("F", 10), 40, 0, 0},
+		{"ten failures of forty in flight: MinRequests is ten", 40, 40, many("F", 10), 31.0 / 4, 0, 10},
+		{"no failure", 40, 40, many("S", 40), 40, 0, 0},
+		{"half fail, a tenth before: cut", 40, 40, many("SF", 13), 27.0 / 4, .1, 0},
+		{"half fail, a third before: by chance", 40, 40, many("SF", 13), 40, .33, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before, sent := &outage{usual: time.Second, ratio: tt.before}, epoch.Add(time.Second)
-			l := newSlowStart(defaultRules(), usualLatency, before, outageLatency, usualLatency, epoch)
+			before, sent, rules := &outage{usual: time.Second, ratio: tt.before}, epoch.Add(time.Second), Rules{MinRequests: tt.enough}.withDefaults()
+			l := newSlowStart(&rules, usualLatency, before, outageLatency, usualLatency, epoch)
 			l.size = float64(tt.inFlight)
 			require.Equal(t, tt.inFlight, l.fill(sent))
 			l.size = tt.size
