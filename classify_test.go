@@ -624,14 +624,14 @@ func TestMalformedRequests(t *testing.T) {
 		})
 	}
 	bubble.Run(t, "§4.9 host header/proxy", func(t *testing.T) {
-		proxy := memhttp.NewNetwork(t).Serve(t, "proxy.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		proxy := memhttp.NewNetwork(t).Serve(t, "proxy.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("sent") }))
 		base := proxy.Transport()
 		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"})
 		req := newCall(t.Context(), t, http.MethodGet, "")
 		req.Host = "a b"
 		attempts := tripped(t, bareTransport(base, 2), req)
-		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
+		last := attempts[len(attempts)-1] // now and then net/http first says that the connection is closed
+		require.Equal(t, resilienthttp.VerdictPermanent, last.Verdict, "%v", last.Err)
 	})
 	bubble.Run(t, "§4.9 header list too large for HTTP/2", func(t *testing.T) {
 		server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
