@@ -136,7 +136,12 @@ func table(t *testing.T, key bool) string {
 	titles := []string{fmt.Sprintf("of %d customers", customers)}
 	rows := [][]string{{"doubled"}, {"charged once"}, {"not charged"}, {"charged, but the call failed"}, {"requests, about"}, {"a charge takes, at most"}}
 	for _, library := range libraries {
-		r := bubble.Run(t, func() result { return run(library, key) })
+		var r result
+		slowest := 0.0
+		for range 3 { // their mean: chance moves the slowest of one run by half a second
+			r = bubble.Run(t, func() result { return run(library, key) })
+			slowest += r.slowest.Seconds() / 3
+		}
 		titles = append(titles, library.Name)
 		for i, cell := range []int{
 			r.count(func(charges int, _ bool) bool { return charges > 1 }),
@@ -147,7 +152,7 @@ func table(t *testing.T, key bool) string {
 		} {
 			rows[i] = append(rows[i], strconv.Itoa(cell))
 		}
-		rows[5] = append(rows[5], fmt.Sprintf("%.0f s", math.Ceil(r.slowest.Seconds())))
+		rows[5] = append(rows[5], fmt.Sprintf("%.0f s", math.Ceil(slowest)))
 	}
 	return transcript.Table(titles, rows)
 }
