@@ -630,7 +630,10 @@ func TestMalformedRequests(t *testing.T) {
 		req := newCall(t.Context(), t, http.MethodGet, "")
 		req.Host = "a b"
 		attempts := tripped(t, bareTransport(base, 2), req)
-		last := attempts[len(attempts)-1] // now and then net/http first says that the connection is closed
+		last := attempts[len(attempts)-1]
+		for _, a := range attempts[:len(attempts)-1] { // now and then net/http first says that the connection is closed
+			require.ErrorIs(t, a.Err, net.ErrClosed)
+		}
 		require.Equal(t, resilienthttp.VerdictPermanent, last.Verdict, "%v", last.Err)
 	})
 	bubble.Run(t, "§4.9 header list too large for HTTP/2", func(t *testing.T) {

@@ -291,7 +291,7 @@ func (r *Rest) noteSafe(now time.Time) {
 // safeWithin is false if the clock was set back by more. A caller that read the clock first may come last.
 func (r *Rest) safeWithin(now time.Time, d time.Duration) bool {
 	last := r.safe.Load()
-	return last != 0 && now.Sub(time.Unix(0, last)).Abs() <= d
+	return last != 0 && time.Duration(stamp(now)-last).Abs() <= d
 }
 
 func stamp(t time.Time) int64 {
