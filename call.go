@@ -10,6 +10,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
@@ -188,9 +189,9 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen, last.StopReason == ErrDeadline:
-	case c.last.end == endDeadline:
+	case c.last.came == outcome.CallDeadline:
 		e.Reason = ErrDeadline
-	case c.last.end == endTimeout:
+	case c.last.came == outcome.AttemptTimeout:
 		e.Reason = ErrAttemptTimeout
 	}
 	return e
@@ -366,7 +367,7 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 // server may be at work, is about this endpoint.
 func (c *call) planMove(last *attempt) (wait time.Duration, reason error) {
 	kind := route.Retry
-	if last.conflict || last.responded(http.StatusMisdirectedRequest) {
+	if last.outcome.Trouble == outcome.Busy || last.came == http.StatusMisdirectedRequest {
 		kind = route.RetryHere
 	}
 	next := c.route.Next(&last.visit, kind, time.Now())

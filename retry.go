@@ -5,10 +5,9 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -120,9 +119,9 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		hold = c.mayHold(c.record, now)
 	}
 	held := hold > 0
-	paced := !moves && !held                                                   // by the series of waits
-	nothingDone := last.didNothing() && rejectedInside(last.report.Err) == nil // otherwise Base may have sent it before
-	repeatable := c.repeats >= repeatsResult || c.key.value != ""              // after an attempt that the server may have executed
+	paced := !moves && !held                                                            // by the series of waits
+	nothingDone := last.report.work.NotDone() && rejectedInside(last.report.Err) == nil // otherwise Base may have sent it before
+	repeatable := c.repeats >= repeatsResult || c.key.value != ""                       // after an attempt that the server may have executed
 	switch {
 	case !nothingDone && !last.permitted && !repeatable:
 		return 0, ErrNotIdempotent
@@ -130,7 +129,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		return 0, ErrNotReplayable
 	case c.number >= c.maxAttempts(), paced && c.retries != nil && c.retries.series.endsWith(last):
 		return 0, c.whyNoAttempt()
-	case last.end == endTimeout && c.policy.AttemptTimeout == 0 && last.report.Latency >= maxResponseTime:
+	case last.came == outcome.AttemptTimeout && c.policy.AttemptTimeout == 0 && last.report.Latency >= maxResponseTime:
 		return 0, c.whyNoAttempt()
 	case c.owner != ownerCall:
 		return 0, ErrSingleAttempt
@@ -171,7 +170,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		at = now.Add(wait)
 		state.turn, state.unread = true, true
 	}
-	if last.conflict {
+	if last.outcome.Trouble == outcome.Busy {
 		c.conflicts.Add(1)
 	}
 	state.due, state.to = at, *to
@@ -182,7 +181,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 // it says when another one may follow, or has served one lately.
 func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
 	report := &last.report
-	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
+	limited := last.came.Response() && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
 	mayWait := !c.budget.Static && c.rateLimit.engine().MaxWait > 0
 	serves := last.tooMany() && c.record.succeededWithin(untokenedWait, now.Sub(c.origin))
 	return limited && (report.RetryAfter > 0 || serves) && mayWait && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
@@ -239,7 +238,7 @@ func (c *call) await() *Error {
 func (c *call) costOf(last *attempt) float64 {
 	quick := last.visit.Record.responses.Get()
 	switch {
-	case last.report.fact == notSent:
+	case last.report.work == outcome.NotSent:
 		return unsentCost
 	case last.tooMany(), quick > 0 && last.report.Latency >= quick:
 		return 1
@@ -367,16 +366,12 @@ func (c *call) prepareRetry() error {
 }
 
 func (a *attempt) timedOut() bool {
-	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.report.Err)
+	return a.came == outcome.AttemptTimeout || a.came == outcome.NetworkTimeout
 }
 
 // tooMany reports whether the server says that it has too many requests, and not when it will have fewer.
 func (a *attempt) tooMany() bool {
-	return a.report.RetryAfter <= 0 && a.responded(http.StatusTooManyRequests)
-}
-
-func (a *attempt) responded(statuses ...int) bool {
-	return a.end == endResponse && slices.Contains(statuses, a.report.status())
+	return a.report.RetryAfter <= 0 && a.came == http.StatusTooManyRequests
 }
 
 // maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer
