@@ -46,7 +46,7 @@ type attempt struct {
 	permits permits
 	timers  attemptTimers
 	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
-	upload  atomic.Int64 // when its request body last made progress, since its start
+	upload  *watchedBody // its request body; nil: it is not watched
 
 	// The body of its response.
 	body      io.ReadCloser
@@ -80,9 +80,8 @@ func (c *call) prepare(a *attempt) *Error {
 		now, err = c.passGates(a, now)
 	}
 	if err == nil {
-		if held := c.retries != nil && c.retries.unread; held && !a.concurrent {
+		if a != &c.first && !a.concurrent {
 			c.last.discard() // its retry has all permits
-			c.retries.unread = false
 			now = time.Now() // the time of that is no part of the attempt
 		}
 		err = c.makeRequest(a, now)
@@ -128,7 +127,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	body := c.request.Body
 	if c.hasBody {
 		var err *Error
-		if body, err = c.bodyFor(a); err != nil {
+		if body, err = a.requestBody(); err != nil {
 			return err
 		}
 	}
@@ -142,7 +141,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		a.request.URL, header = new(*a.request.URL), header.Clone()
 	}
 	a.request.Header, a.request.Body = header, body
-	if a.request.GetBody != nil && a.mayRepeatUnseen() {
+	if _, watched := body.(*watchedBody); a.request.GetBody != nil && (watched || a.mayRepeatUnseen()) {
 		a.request.GetBody = a.repeatBody
 	}
 	if a.request.Cancel = nil; !c.native && c.request.Cancel != nil { // net/http needs only the context

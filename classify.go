@@ -14,7 +14,7 @@ import (
 // judge finds the outcome of the attempt in the table, and asks the caller's functions.
 func (a *attempt) judge(info *responseInfo) {
 	if a.report.Resent { // before the signs of a 409: the server may be at work at the first request
-		a.call.unknown.Store(true)
+		a.call.note(resultUnknown)
 	}
 	signs := info.signs | a.signs()
 	a.outcome = outcome.Of(a.came, signs)
@@ -36,7 +36,7 @@ func (a *attempt) judge(info *responseInfo) {
 	}
 	a.permitted = info.signs&outcome.SaysRetry != 0
 	if a.outcome.Lost && report.work == outcome.InDoubt {
-		a.call.unknown.Store(true)
+		a.call.note(resultUnknown)
 	}
 }
 
@@ -58,7 +58,7 @@ func (a *attempt) signs() (signs outcome.Signs) {
 			signs |= outcome.MayBeAtWork
 		}
 	case http.StatusMisdirectedRequest: // one other connection is tried
-		if a.misdirected() && !a.call.misdirected.Swap(true) {
+		if a.misdirected() && !a.call.note(misdirected) {
 			signs |= outcome.Elsewhere
 		}
 	case outcome.CallDeadline, outcome.Overtaken:
@@ -115,7 +115,7 @@ func (c *call) mayBeAtWork(a *attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Under the lock, because an attempt stores unknown before it takes the lock and is no longer in flight.
-	knowsKey := c.unknown.Load() || a.hedged != nil && a.hedged.othersInFlight(a)
+	knowsKey := c.has(resultUnknown) || a.hedged != nil && a.hedged.othersInFlight(a)
 	return knowsKey && c.conflicts.Load() < maxConflicts
 }
 

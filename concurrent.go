@@ -136,7 +136,7 @@ func (a *attempt) fail(err error) {
 	a.report.Err = err
 	a.report.Verdict = VerdictTransient
 	if a.phase.sent() {
-		a.call.unknown.Store(true)
+		a.call.note(resultUnknown)
 	}
 }
 

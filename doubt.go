@@ -54,10 +54,14 @@ func (a *attempt) mayRepeatUnseen() bool {
 	return !a.call.native && (standard || older)
 }
 
-// repeatBody is GetBody of a request that may be sent again unseen.
+// repeatBody is GetBody of a request that net/http may send again by itself, on a Base that may hide its connections too.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
 	a.reached.Store(reachedAgain)
-	return a.call.request.GetBody()
+	body, err := a.newBody()
+	if err != nil {
+		return nil, err
+	}
+	return a.watch(body), nil
 }
 
 // known returns what is known of the attempt's work, also if a program has made the Attempt.
