@@ -28,6 +28,7 @@ type attempt struct {
 
 	phase      attemptPhase
 	concurrent bool // another attempt is in flight: this one must not wait
+	sampled    bool // its duration is counted
 	inTime     bool // it had its outcome before there was a winner; guarded by call.mu
 	life       atomic.Pointer[lifetime]
 	lifeEnd    atomic.Uint32 // lifeEnded, lifeEndsCall
@@ -52,7 +53,7 @@ type attempt struct {
 	body      io.ReadCloser
 	readTimer *time.Timer // of Policy.ReadTimeout
 	closed    atomic.Bool
-	sampled   bool // its duration is counted
+	dialed    atomic.Uint32 // new connections that Base got for the attempt
 }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
@@ -123,6 +124,10 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
 			return &Error{Reason: ErrDeadline}
 		}
+	}
+	if a != &c.first && !a.concurrent && c.last.wasCutOff() {
+		header = header.Clone()
+		header["Expect"] = []string{"100-continue"}
 	}
 	body := c.request.Body
 	if c.hasBody {
@@ -203,7 +208,16 @@ func (a *attempt) onGetConn(string) {
 	}
 }
 
+// maxDialed is the number of new connections for one attempt at which it ends. A server that answers each request by a GOAWAY
+// makes net/http send it again without an end, on a new connection each time. (Reused connections may be dead.)
+const maxDialed = 4
+
+var errSentAgain = neterr.New("net/http sent the request again and again, on new connections")
+
 func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
+	if !info.Reused && a.dialed.Add(1) == maxDialed {
+		a.endWith(errSentAgain)
+	}
 	if !a.reached.CompareAndSwap(0, reachedConn) && !a.reached.CompareAndSwap(reachedDial, reachedConn) {
 		a.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
 	}
@@ -345,6 +359,8 @@ func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 			err = neterr.New(neterr.SafeText(err))
 		}
 		return outcome.AttemptTimeout, neterr.With(ErrAttemptTimeout, err)
+	case cause == errSentAgain:
+		return outcome.Broken, errSentAgain
 	case errors.Is(gone, context.DeadlineExceeded):
 		return outcome.CallDeadline, neterr.With(gone, err)
 	case gone != nil:

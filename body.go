@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 const (
@@ -40,6 +41,14 @@ func (a *attempt) requestBody() (io.ReadCloser, *Error) {
 }
 
 var errBodyInUse = neterr.New("another attempt still reads the request body, and GetBody may rewind it")
+
+// wasCutOff reports whether the connection broke while a long request body was being sent. The server may have rejected the
+// request by a response, such as a 413, that the reset has destroyed. So the next attempt asks before it sends the body
+// (RFC 9110 section 10.1.1).
+func (a *attempt) wasCutOff() bool {
+	sent := a.came == outcome.Broken && a.report.work != outcome.NotSent
+	return sent && a.call.longUpload() && a.upload != nil && !a.upload.isWhole()
+}
 
 // newBody calls GetBody. Many SDKs rewind one reader in GetBody, so it is not called while another attempt may read the
 // body: the server would store a mixture of both.
@@ -153,6 +162,12 @@ func (b *watchedBody) progressAt() time.Duration {
 		return 0
 	}
 	return time.Duration(b.progress.Load())
+}
+
+func (b *watchedBody) isWhole() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.whole
 }
 
 // Read notes the progress: an attempt that makes progress does not time out.

@@ -1,10 +1,12 @@
 package resilienthttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -159,6 +161,51 @@ func TestRetry_bodyThatIsReadLate(t *testing.T) {
 			readAll(t, roundTrip(t, tr, req))
 			time.Sleep(time.Second)
 			require.Equal(t, row.want, bodies)
+		})
+	}
+}
+
+// §4.1: an upload that the server rejects early, and of which it resets the connection, is not sent again and again: the retry
+// asks first, so the caller gets the response.
+func TestRetry_uploadThatIsRejected(t *testing.T) {
+	var uploads, asked atomic.Int64
+	l, url := listen(t)
+	serveRaw(t, l, func(conn net.Conn) {
+		defer conn.Close()
+		r := bufio.NewReader(conn)
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if req.Header.Get("Expect") == "" {
+			uploads.Add(1)
+			_, _ = io.CopyN(io.Discard, r, 100<<10)
+			_ = conn.(*net.TCPConn).SetLinger(0) // the reset destroys the response
+		} else {
+			asked.Add(1)
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	})
+	for _, row := range []struct {
+		name string
+		body func(*http.Request)
+	}{
+		{"a body in memory", func(*http.Request) {}},
+		{"a body that is rewound", func(r *http.Request) { rewound(r, make([]byte, 8<<20), false) }},
+		{"a chunked body", func(r *http.Request) { rewound(r, make([]byte, 8<<20), true) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			uploads.Store(0)
+			asked.Store(0)
+			tr := &resilienthttp.Transport{Base: resilienthttp.NewBase(), Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)}}
+			t.Cleanup(tr.CloseIdleConnections)
+			req := newRequest(t, http.MethodPost, url, strings.Repeat("x", 8<<20))
+			row.body(req)
+			resp := roundTrip(t, tr, req)
+			readAll(t, resp)
+			require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+			require.LessOrEqual(t, uploads.Load(), int64(1))
+			require.LessOrEqual(t, asked.Load(), int64(1))
 		})
 	}
 }

@@ -275,7 +275,7 @@ func TestBadRetryAfter(t *testing.T) {
 		{"1e308", ignored},
 		{"", ignored},
 		{"soon", ignored},
-		{"1; 2", ignored},
+		{"-1; 2", ignored},
 		{"\x00", ignored},
 		{"Fri, 31 Dec 9999 23:59:59 GMT", tooLong},
 		{"Thu, 01 Jan 1970 00:00:00 GMT", now},

@@ -815,6 +815,54 @@ func TestConnections_streamErrors(t *testing.T) {
 	}
 }
 
+// C5: a server that answers each request by a GOAWAY without an error, so that net/http would send it thousands of times, gets
+// at most four requests of an attempt.
+func TestConnections_goAwayStorm(t *testing.T) {
+	const goAway = 7
+	var requests atomic.Int64
+	url := frameServer(t, func(int, uint32) []byte {
+		requests.Add(1)
+		return frame(goAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	})
+	for _, base := range []http.RoundTripper{unencrypted(), &resilienthttp.Connections{Transport: unencrypted()}} {
+		requests.Store(0)
+		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: resilienthttp.Constant(time.Millisecond)}}
+		t.Cleanup(tr.CloseIdleConnections)
+		_, err := tr.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.ErrorContains(t, err, "net/http sent the request again and again")
+		require.LessOrEqual(t, requests.Load(), int64(8))
+		require.GreaterOrEqual(t, requests.Load(), int64(6), "a few are repeated")
+	}
+}
+
+// C5: an attempt ends at its fourth new connection. Idle ones that turn out to be dead are no reason: net/http then takes the next.
+func TestAttempt_newConnections(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		reused bool
+		conns  int
+		ends   bool
+	}{
+		{"three new connections", false, 3, false},
+		{"four new connections", false, 4, true},
+		{"a hundred idle ones that were dead, and a new one", true, 100, false},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+				for range row.conns {
+					httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: row.reused})
+				}
+				if err := r.Context().Err(); err != nil {
+					return nil, err
+				}
+				return response(r, http.StatusOK, ""), nil
+			}), 1)
+			_, err := received(tr.RoundTrip(get(t)))
+			require.Equal(t, row.ends, err != nil, "%v", err)
+		})
+	}
+}
+
 // §4.8: net/http repeats a refused request itself, six times. Its error after that is a proof too.
 func TestConnections_refusedStream(t *testing.T) {
 	const headers, reset, endHeaders = 1, 3, 4

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/textproto"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/route"
@@ -39,7 +41,24 @@ type facts struct {
 	repeats    repetition
 	hasBody    bool // each attempt needs a new body
 	replayable bool // there is no body, or GetBody returns a new one
+	away       bool // a redirect led to an origin that the caller has not named
 }
+
+// isAway reports whether redirects led to another origin than that of the first request. http.Client copies the header of
+// the first request to each one of a chain, except credentials.
+func isAway(req *http.Request) bool {
+	first := req
+	for range maxRedirects {
+		if first.Response == nil || first.Response.Request == nil {
+			break
+		}
+		first = first.Response.Request
+	}
+	return first != req && first.URL != nil && !hostmatch.SameOrigin(first.URL, req.URL)
+}
+
+// maxRedirects bounds the search for the first request. http.Client follows ten.
+const maxRedirects = 100
 
 // repetition is what a second execution of the request would do. Each is less than the one before.
 type repetition uint8
@@ -122,7 +141,12 @@ func (f *facts) find() (list *route.Route, err error) {
 	}
 	name, empty := field.Find(req.Header, f.idempotency.Header)
 	f.key = f.idempotency.chooseKey(req, name, f.options.key)
-	f.owner = f.findOwner()
+	if f.away = isAway(req); f.away {
+		f.key = f.idempotency.foreignKey(req, f.key)
+	}
+	if f.owner = f.findOwner(); f.owner == ownerRepeater {
+		f.repeatKey()
+	}
 	f.header = f.sharedHeader(empty)
 	if req.Cancel != nil {
 		f.ctx, f.cancel = mergeRequestCancel(req)
@@ -159,6 +183,27 @@ func (f *facts) findOwner() retryOwner {
 	return ownerCall
 }
 
+// repeatKey takes the key of the failed call that an outer loop repeats. With a new key the server would do the work a
+// second time if it had done it before the failure.
+func (f *facts) repeatKey() {
+	sent := f.sentWithKey()
+	if sent == nil {
+		return
+	}
+	if key := f.failedCalls.Key(f.requestID(), *sent, f.start.Sub(f.origin)); key != "" {
+		f.key.value = key
+	}
+}
+
+// sentWithKey describes the request if it has a generated key, and a loop can send this very object again. Otherwise it is nil.
+func (f *facts) sentWithKey() *outerclient.Sent {
+	generated := f.key.added && !f.key.callers
+	if !generated || !f.replayable || f.before != nil || f.outerMayRetry() {
+		return nil
+	}
+	return &outerclient.Sent{Key: f.key.value, Method: f.request.Method, URL: f.request.URL.String(), Length: f.request.ContentLength}
+}
+
 func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
 
 // sharedHeader returns the header that all attempts share: the caller's map, or a copy with added
@@ -174,7 +219,7 @@ func (f *facts) sharedHeader(empty string) http.Header {
 	if f.key.value == "" {
 		empty = "" // it stays as the caller sent it
 	}
-	changes := f.key.added || empty != "" || owned || prioritized
+	changes := f.key.added || empty != "" || owned || prioritized || f.away
 	if !changes && header != nil {
 		return header
 	}
@@ -182,6 +227,9 @@ func (f *facts) sharedHeader(empty string) http.Header {
 		header = http.Header{}
 	}
 	delete(header, empty)
+	if f.away {
+		f.removeOwn(header)
+	}
 	if f.key.added {
 		header[f.idempotency.Header] = []string{f.key.value}
 	}
@@ -192,6 +240,17 @@ func (f *facts) sharedHeader(empty string) http.Header {
 		header[field.PriorityHeader] = []string{f.priority.String()}
 	}
 	return header
+}
+
+// removeOwn removes what the caller has set for the call at the first origin. It is meant for no other one.
+func (f *facts) removeOwn(header http.Header) {
+	for name := range header {
+		switch textproto.CanonicalMIMEHeaderKey(name) {
+		case f.idempotency.Header, f.deadlineHeader.Name, f.deadlineHeader.Relative, defaultDeadlineHeader, timeoutHeader,
+			field.PriorityHeader, retryOwnerHeader:
+			delete(header, name)
+		}
+	}
 }
 
 // outerMayRetry reports whether the outer client is known to retry without a count of its retries.

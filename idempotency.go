@@ -25,7 +25,7 @@ const defaultKeyHeader = "Idempotency-Key"
 // Idempotency adds idempotency keys to requests, so that POST and PATCH can be retried: the
 // server recognizes a request with the same key. All attempts of a call have the same key, and so
 // does the request that follows a 307 or 308 to the same origin. A key in the request's header is
-// never replaced.
+// never replaced, but a redirect to another origin gets a key that is derived from it.
 //
 // The zero value sends a random UUID in Idempotency-Key with each POST and PATCH. A server that
 // does not know the header ignores it, and a retry can then do the work twice. For such a server
@@ -67,7 +67,8 @@ type Idempotency struct {
 // business key such as "invoice:001" works across crashes and processes. A key in the request's
 // header takes precedence. "" means that the Transport generates a key as usual. An invalid key
 // fails the call. Use the context for one operation only, because servers reject two different
-// requests with one key. A request that follows a redirect has the same context and key.
+// requests with one key. A request that follows a redirect has the same context and key. At another
+// origin it has a key that is derived from it, and that a repetition of the call has too.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.key = key })
 }
@@ -121,12 +122,34 @@ func (i *Idempotency) chooseKey(req *http.Request, name, ofContext string) idemp
 			return idempotencyKey{invalid: err}
 		}
 	}
-	if i.Quoted {
-		if _, rest, ok := field.String(key); !ok || rest != "" {
-			key = field.Quote(key)
-		}
+	return idempotencyKey{value: i.quote(key), callers: own, added: true}
+}
+
+// foreignKey returns the key for an origin to which a redirect has led. The caller's own key does not go there, but one that
+// is derived from it does: a repetition of the call then has the same one. A safe method needs none.
+func (i *Idempotency) foreignKey(req *http.Request, key idempotencyKey) idempotencyKey {
+	if !key.callers {
+		return key // it is generated for this request
 	}
-	return idempotencyKey{value: key, callers: own, added: true}
+	if safeMethod(req.Method) {
+		return idempotencyKey{}
+	}
+	return idempotencyKey{value: i.quote(derived(key.value + " " + hostmatch.Origin(req.URL))), callers: true, added: true}
+}
+
+// derived returns a UUID (version 8 of RFC 9562) that is the same for the same text.
+func derived(text string) string {
+	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
+}
+
+func (i *Idempotency) quote(key string) string {
+	if !i.Quoted {
+		return key
+	}
+	if _, rest, ok := field.String(key); ok && rest == "" {
+		return key // it is quoted already
+	}
+	return field.Quote(key)
 }
 
 func (i *Idempotency) generate(req *http.Request) string {
@@ -138,7 +161,7 @@ func (i *Idempotency) generate(req *http.Request) string {
 	invocation := outerclient.InvocationID(req.Header)
 	if parsed, err := uuid.Parse(invocation); err == nil && parsed.Version() == 4 {
 		text := invocation + " " + cmp.Or(req.Method, http.MethodGet) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
-		return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
+		return derived(text)
 	}
 	var id uuid.UUID // uuid.NewString would allocate three times
 	_, _ = rand.Read(id[:])

@@ -319,8 +319,11 @@ func TestKeyOverRedirects(t *testing.T) {
 		{name: "away and back", first: leadsOn(307, "http://back.test/"), want: "POST api.test/ a, POST back.test/ b, POST api.test/b c"},
 		{name: "303 becomes a GET", first: leadsOn(303, "/b"), want: "POST api.test/ a, GET api.test/b -"},
 		{name: "303 becomes a GET, with keys for GET", config: resilienthttp.Idempotency{Methods: []string{"GET", "POST"}}, first: leadsOn(303, "/b"), want: "POST api.test/ a, GET api.test/b b"},
-		{name: "the caller's own key goes anywhere", key: "mine", first: leads(307, "http://other.test/"), want: "POST api.test/ a, POST other.test/ a"},
-		{name: "the caller's own header goes anywhere", header: "mine", first: leads(307, "http://other.test/"), want: "POST api.test/ a, POST other.test/ a"},
+		{name: "the caller's own key goes to its origin", key: "mine", first: leadsOn(307, "/b"), want: "POST api.test/ a, POST api.test/b a"},
+		{name: "the caller's own key goes to no other origin", key: "mine", first: leads(307, "http://other.test/"), want: "POST api.test/ a, POST other.test/ b"},
+		{name: "the caller's own header goes to no other origin", header: "mine", first: leads(307, "http://other.test/"), want: "POST api.test/ a, POST other.test/ b"},
+		{name: "the caller's own header comes back to its origin", header: "mine", first: leadsOn(307, "http://back.test/"), want: "POST api.test/ a, POST back.test/ b, POST api.test/b a"},
+		{name: "the caller's own header is not on a GET to another origin", header: "mine", first: leads(303, "http://other.test/"), want: "POST api.test/ a, GET other.test/ -"},
 		{name: "quoted once", config: resilienthttp.Idempotency{Quoted: true}, first: leadsOn(307, "/b"), want: "POST api.test/ a, POST api.test/b a"},
 		{name: "NewKey is not asked again", config: resilienthttp.Idempotency{NewKey: counting()}, first: leadsOn(307, "/b"), want: "POST api.test/ a, POST api.test/b a"},
 	} {
@@ -372,6 +375,45 @@ func TestKeyOverRedirects(t *testing.T) {
 		srv.AssertKeys(t, 1)
 		srv.AssertBodies(t)
 	})
+}
+
+// §4.8: what the caller has said about the call in the header of its request goes to no other origin. A repetition of the call
+// has the same key there.
+func TestRedirect_headersOfTheCaller(t *testing.T) {
+	own := http.Header{
+		"Idempotency-Key": {"mine"}, "X-Request-Deadline": {"2001-01-01T00:00:00.000Z"}, "X-Request-Timeout-Ms": {"5000"},
+		"x-request-priority": {"critical"}, "X-Retry-Owner": {"caller"}, "X-Other": {"stays"},
+	}
+	for _, row := range []struct {
+		name, location string
+		away           bool
+	}{
+		{"the same origin", "http://api.test/b", false},
+		{"another origin", "http://other.test/b", true},
+		{"another origin, and another path there", "http://other.test/a", true},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			var seen faulttest.Log
+			n.Serve(t, "api.test", seen.Record(faulttest.Script{{Route: "/charges", Handler: faulttest.Redirect(307, row.location)}}))
+			n.Serve(t, "other.test", seen.Record(faulttest.Script{{Route: "/a", Handler: faulttest.Redirect(308, "/b")}}))
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: n.Transport()}}
+			for range 2 {
+				req := newRequest(t, http.MethodPost, "http://api.test/charges", "charge")
+				req.Header = own.Clone()
+				require.NoError(t, do(t, client, req).Body.Close())
+			}
+			requests := seen.Requests()
+			last, before := requests[len(requests)-1], requests[len(requests)/2-1]
+			require.Equal(t, before.Key, last.Key, "of the repetition")
+			require.Equal(t, !row.away, last.Key == "mine")
+			require.NotEmpty(t, last.Key)
+			for _, name := range []string{"X-Request-Deadline", "X-Request-Timeout-Ms", "X-Request-Priority", "X-Retry-Owner"} {
+				require.Equal(t, row.away, last.Header.Get(name) == "", name)
+			}
+			require.Equal(t, "stays", last.Header.Get("X-Other"))
+		})
+	}
 }
 
 // §4.8: the default port of https counts, and http and https are two origins.

@@ -15,7 +15,7 @@ import (
 //
 //	may the request be repeated?   mayRepeat: the request, its caller, and the attempts that are left
 //	is there time for it?          chooseWait, then mayBeInTime: the server, the circuit and the deadline
-//	who pays for it?               pay: the budget, unless the circuit or a limit paces it
+//	what pays for it?              pay: the budget, unless the circuit or a limit paces it
 type plan struct {
 	*call
 

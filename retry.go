@@ -278,7 +278,7 @@ func (c *call) noteFailedCall() {
 	case c.failure != nil && (c.failure.byGate() || c.failure.NotSent()):
 		// The server has not failed. The caller was asked to call again, and this will be its call.
 	case c.failure != nil || c.last.report.Verdict.retryable():
-		c.failedCalls.Add(c.requestID(), time.Since(c.origin))
+		c.failedCalls.Add(c.requestID(), c.sentWithKey(), time.Since(c.origin))
 	case c.owner == ownerRepeater:
 		c.failedCalls.Remove(c.requestID())
 	}

@@ -1,14 +1,17 @@
 package resilienthttp_test
 
 import (
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -290,4 +293,96 @@ func TestRepeatedRequests_concurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// §4.8: a loop around the Transport repeats a failed call. Its repetition has the key of the failed call, so a server that has
+// done the work and lost the response does it once.
+func TestOuterRetries_oneKey(t *testing.T) {
+	loop := func(t *testing.T, tr *resilienthttp.Transport, change func(*http.Request)) {
+		t.Helper()
+		req := newRequest(t, http.MethodPost, "http://api.test/charges", "charge")
+		for range 6 {
+			req.Body, _ = req.GetBody()
+			if discard(tr, req) == nil {
+				return
+			}
+			change(req)
+		}
+	}
+	same := func(*http.Request) {}
+	for _, row := range []struct {
+		name string
+		run  func(t *testing.T, tr *resilienthttp.Transport)
+		keys int // of the six requests
+	}{
+		{"the same request", func(t *testing.T, tr *resilienthttp.Transport) { t.Helper(); loop(t, tr, same) }, 1},
+		{"go-retryablehttp", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			outer := retryablehttp.NewClient()
+			outer.Logger, outer.RetryMax, outer.RetryWaitMin = nil, 5, time.Millisecond
+			outer.HTTPClient = &http.Client{Transport: tr}
+			resp, err := outer.Post("http://api.test/charges", "text/plain", []byte("charge"))
+			if err == nil {
+				readAll(t, resp)
+			}
+		}, 1},
+		{"another method: another operation", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			loop(t, tr, func(r *http.Request) { r.Method = map[string]string{"POST": "PATCH", "PATCH": "POST"}[r.Method] })
+		}, 6},
+		{"another path: another operation", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			loop(t, tr, func(r *http.Request) { r.URL.Path += "1" })
+		}, 6},
+		{"another length: another operation", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			loop(t, tr, func(r *http.Request) { r.ContentLength++ })
+		}, 6},
+		{"without GetBody: perhaps another body", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			req := newRequest(t, http.MethodPost, "http://api.test/charges", "charge")
+			req.GetBody = nil
+			for range 6 {
+				req.Body = io.NopCloser(strings.NewReader("charge"))
+				_ = discard(tr, req)
+			}
+		}, 6},
+		{"later: another operation", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			loop(t, tr, func(*http.Request) { time.Sleep(11 * time.Second) })
+		}, 6},
+		{"a new request: another operation", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			for range 6 {
+				_ = discard(tr, newRequest(t, http.MethodPost, "http://api.test/charges", "charge"))
+			}
+		}, 6},
+		{"the caller's key: as it is", func(t *testing.T, tr *resilienthttp.Transport) {
+			t.Helper()
+			loop(t, tr, func(r *http.Request) { r.Header.Set("Idempotency-Key", "mine") })
+		}, 2},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(failing(errReset))
+			row.run(t, &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: never()})
+			keys := map[string]bool{}
+			for _, s := range base.calls() {
+				keys[s.Header.Get("Idempotency-Key")] = true
+			}
+			require.Len(t, base.calls(), 6)
+			require.Len(t, keys, row.keys)
+		})
+	}
+	bubble.Run(t, "after a success: another operation", func(t *testing.T) {
+		base := script(failing(errReset), status(200), status(200))
+		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+		req := newRequest(t, http.MethodPost, "http://api.test/charges", "charge")
+		for range 3 {
+			req.Body, _ = req.GetBody()
+			_ = discard(tr, req)
+		}
+		key := func(i int) string { return base.calls()[i].Header.Get("Idempotency-Key") }
+		require.Equal(t, key(0), key(1))
+		require.NotEqual(t, key(1), key(2))
+	})
 }

@@ -15,6 +15,8 @@
 // was faster, the server responds 412, and Update starts again with a GET.
 //
 // A resilienthttp.Transport retries a PUT after a lost response. If the first attempt was
-// executed, the retry gets a 412, because the resource has changed. Update detects this: it
-// reads the resource, and returns success if it finds the content that it wrote.
+// executed, the retry gets a 412, because the resource has changed. Another writer may have changed
+// it too, even to the same content. So Update reads the resource, and returns success only if
+// [Updater.Equal] finds a token of this write in it. Otherwise it returns [ErrUnknown], or starts
+// again if [Updater.Repeatable] says that this does no harm.
 package conditional

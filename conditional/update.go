@@ -29,8 +29,9 @@ var (
 	ErrNoETag = errors.New("conditional: response has no strong ETag")
 
 	// ErrUnknown means that the response to a write was lost and its result is unknown. The
-	// resource has changed since, to other content than was written, or it could not be
-	// read. Check the resource before you update it again. See Updater.Repeatable.
+	// resource has changed since, and nothing proves that this write has changed it, or it could
+	// not be read. Check the resource before you update it again. See Updater.Equal and
+	// Updater.Repeatable.
 	ErrUnknown = errors.New("conditional: response to a write was lost, result unknown")
 
 	// ErrUnreadable means that the response body is not the plain content of the resource:
@@ -56,8 +57,8 @@ type Modify = func(current []byte, h http.Header) ([]byte, error)
 //
 // It returns the response to the last write, whatever its status: 412 after five conflicts.
 // If the read gets neither 2xx nor 404 (which creates the resource), Update returns that
-// response. If the response to a write was lost, and a read shows that the write was
-// executed, Update returns the response to that read. The caller must close the body.
+// response. If the response to a write was lost, and Updater.Equal proves by a read that the write
+// was executed, Update returns the response to that read. The caller must close the body.
 func Update(ctx context.Context, c *http.Client, url string, modify Modify) (*http.Response, error) {
 	return (&Updater{Client: c}).Update(ctx, url, modify)
 }
@@ -83,9 +84,11 @@ type Updater struct {
 	// the update starts again instead of returning ErrUnknown.
 	Repeatable bool
 
-	// Equal reports whether current is what the server stores after it received written. nil means
-	// equal bytes. Set it for servers that reformat JSON or add fields; otherwise Update returns
-	// ErrUnknown after a lost response.
+	// Equal reports whether current proves that written was stored, after the response to the write
+	// was lost. Equal content proves only that some writer has written it: two deposits of 5 to a
+	// balance of 100 write 105 both. So modify must put a token into the content, such as a UUID or
+	// the number of the operation, and Equal must compare that token. nil means that there is no
+	// proof: Update then returns ErrUnknown, or starts again if Repeatable is set.
 	Equal func(written, current []byte) bool
 
 	// MaxAttempts is the maximum number of cycles of read and write. Zero means 5. A
@@ -192,7 +195,7 @@ func (t *update) cycle(ctx context.Context) (*http.Response, error) {
 		return nil, ErrRedirected
 	}
 	if t.lost {
-		if current != nil && t.isWritten(current) { // the conflict was with the lost write
+		if t.isWritten(current) { // the conflict was with the lost write
 			resp.Body = io.NopCloser(bytes.NewReader(current))
 			return resp, nil
 		}
@@ -268,7 +271,11 @@ func (t *update) send(ctx context.Context, method, url string, cond condition, b
 			req.Header.Set("Content-Type", contentType)
 		}
 	}
-	return t.Client.Do(req)
+	resp, err := t.Client.Do(req)
+	if err == nil && resp.Request == nil { // a RoundTripper need not set it, and http.Client does not
+		resp.Request = req
+	}
+	return resp, err
 }
 
 // read reads the whole resource and closes the body. It returns nil if the resource does not
@@ -295,12 +302,9 @@ func (t *update) read(resp *http.Response) ([]byte, error) {
 	return current, nil
 }
 
-// isWritten reports whether current is the content of the last write.
+// isWritten reports whether current proves that the last write was executed.
 func (t *update) isWritten(current []byte) bool {
-	if t.Equal != nil {
-		return t.Equal(t.written, current)
-	}
-	return bytes.Equal(t.written, current)
+	return t.Equal != nil && current != nil && t.Equal(t.written, current)
 }
 
 // sameOrigin reports whether the read was not redirected to another origin. The write must not

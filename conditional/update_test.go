@@ -64,24 +64,28 @@ func TestUpdate(t *testing.T) {
 		{name: "U1: date with LastModified: one write", server: resource{content: "a", dated: true}, updater: Updater{LastModified: true}, status: 200, content: "a,mine", writes: 1, modifies: 1},
 		{name: "U1: date and one conflict: second write", server: resource{content: "a", dated: true, beforeWrite: others("b")}, updater: Updater{LastModified: true}, status: 200, content: "b,mine", writes: 1, modifies: 2},
 
-		{name: "U2: lost response: success", server: resource{content: "a"}, serve: lost, status: 200, content: "a,mine", writes: 1, modifies: 1},
-		{name: "U2: 500 after the write: success", server: resource{content: "a"}, serve: lostBy500, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: lost response: ErrUnknown, because another writer may have written the same", server: resource{content: "a"}, serve: lost, err: ErrUnknown, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: lost before the write, and another writer writes the same: ErrUnknown", server: resource{content: "a", beforeWrite: others("a,mine")}, serve: unread, err: ErrUnknown, content: "a,mine", modifies: 1},
+		{name: "U2: lost response, a token: success", server: resource{content: "a"}, serve: lost, updater: Updater{Equal: bytes.Equal}, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: lost response, Repeatable: second write", server: resource{content: "a"}, serve: lost, updater: Updater{Repeatable: true}, status: 200, content: "a,mine,mine", writes: 2, modifies: 2},
+		{name: "U2: 500 after the write, a token: success", server: resource{content: "a"}, serve: lostBy500, updater: Updater{Equal: bytes.Equal}, status: 200, content: "a,mine", writes: 1, modifies: 1},
 		{name: "U2: lost before the write: success", server: resource{content: "a"}, serve: unread, status: 200, content: "a,mine", writes: 1, modifies: 1},
 		{name: "U2: lost response, then another write: ErrUnknown", server: resource{content: "a", beforeWrite: others("", "b")}, serve: lost, err: ErrUnknown, content: "b", writes: 1, modifies: 1},
 		{name: "U2: lost before the write, then another write: ErrUnknown", server: resource{content: "a", beforeWrite: others("b")}, serve: unread, err: ErrUnknown, content: "b", modifies: 1},
 		{name: "U2: lost before the write, then another write, Repeatable: second write", server: resource{content: "a", beforeWrite: others("b")}, serve: unread, updater: Updater{Repeatable: true}, status: 200, content: "b,mine", writes: 1, modifies: 2},
 		{name: "U2: connection refused, so not lost, then another write: second write", server: resource{content: "a", beforeWrite: others("b")}, refused: true, status: 200, content: "b,mine", writes: 1, modifies: 2},
 		{name: "U2: 429, then another write: second write", server: resource{content: "a", beforeWrite: others("b")}, serve: throttled, status: 200, content: "b,mine", writes: 1, modifies: 2},
-		{name: "U2: lost in the last cycle: success", server: resource{content: "a"}, serve: lost, updater: Updater{MaxAttempts: 1}, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: lost in the last cycle, a token: success", server: resource{content: "a"}, serve: lost, updater: Updater{MaxAttempts: 1, Equal: bytes.Equal}, status: 200, content: "a,mine", writes: 1, modifies: 1},
 		{name: "U2: lost in the last cycle, then another write: ErrUnknown", server: resource{content: "a", beforeWrite: others("", "b")}, serve: lost, updater: Updater{MaxAttempts: 1, Repeatable: true}, err: ErrUnknown, content: "b", writes: 1, modifies: 1},
-		{name: "U2: lost response, server reformats: ErrUnknown", server: resource{content: "a", reformat: strings.ToUpper}, serve: lost, err: ErrUnknown, content: "A,MINE", writes: 1, modifies: 1},
+		{name: "U2: lost response, server reformats, other bytes: ErrUnknown", server: resource{content: "a", reformat: strings.ToUpper}, serve: lost, updater: Updater{Equal: bytes.Equal}, err: ErrUnknown, content: "A,MINE", writes: 1, modifies: 1},
 		{name: "U2: lost response, server reformats, Equal: success", server: resource{content: "a", reformat: strings.ToUpper}, serve: lost, updater: Updater{Equal: bytes.EqualFold}, status: 200, content: "A,MINE", writes: 1, modifies: 1},
 		{name: "U2: equal content of another writer, no lost response: second write", server: resource{content: "a", beforeWrite: others("a,mine")}, status: 200, content: "a,mine,mine", writes: 1, modifies: 2},
 		{name: "U2: lost response, read fails: ErrUnknown", server: resource{content: "a"}, serve: lostAndForbidden, err: ErrUnknown, content: "a,mine", writes: 1, modifies: 1},
 
 		{name: "U3: no resource: created", status: 200, content: "mine", writes: 1, modifies: 1},
 		{name: "U3: another writer creates it: second write", server: resource{beforeWrite: others("b")}, status: 200, content: "b,mine", writes: 1, modifies: 2},
-		{name: "U3: created, lost response: success", serve: lost, status: 200, content: "mine", writes: 1, modifies: 1},
+		{name: "U3: created, lost response: ErrUnknown", serve: lost, err: ErrUnknown, content: "mine", writes: 1, modifies: 1},
+		{name: "U3: created, lost response, a token: success", serve: lost, updater: Updater{Equal: bytes.Equal}, status: 200, content: "mine", writes: 1, modifies: 1},
 	} {
 		bubble.Parallel(t, row.name, func(t *testing.T) {
 			server := &row.server
@@ -160,7 +164,7 @@ func TestUpdate_sentAgainByNetHTTP(t *testing.T) {
 				}
 			}), server))
 			modifies := 0
-			u := Updater{Client: &http.Client{Transport: row.client(api.Transport())}}
+			u := Updater{Client: &http.Client{Transport: row.client(api.Transport())}, Equal: bytes.Equal}
 			if strings.Contains(row.name, "Header") {
 				u.Header = http.Header{"Idempotency-Key": {"one"}}
 			}
@@ -571,4 +575,28 @@ func TestUpdate_manyClients(t *testing.T) {
 		t.Logf("%d succeeded, %d unknown, %d failed", succeeded, unknown, clients-succeeded-unknown)
 		assert.Positive(t, succeeded)
 	})
+}
+
+// A RoundTripper need not set Response.Request, and http.Client does not set it either.
+func TestUpdate_responseWithoutRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &resource{content: "a"}
+		base := faulttest.NewInMemory(t, server)
+		modifies := 0
+		u := Updater{Client: &http.Client{Transport: withoutRequest{base.Transport()}}}
+		resp, err := u.Update(t.Context(), base.URL, add(&modifies))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "a,mine", server.content)
+	})
+}
+
+type withoutRequest struct{ http.RoundTripper }
+
+func (w withoutRequest) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := w.RoundTripper.RoundTrip(req)
+	if resp != nil {
+		resp.Request = nil
+	}
+	return resp, err
 }

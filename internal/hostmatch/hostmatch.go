@@ -44,6 +44,11 @@ func SameOrigin(a, b *url.URL) bool {
 	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
+// Origin returns the origin of a URL as a text, which is the same for the same origin.
+func Origin(u *url.URL) string {
+	return strings.ToLower(u.Scheme) + "://" + strings.ToLower(u.Hostname()) + ":" + port(u)
+}
+
 func port(u *url.URL) string {
 	switch explicit := u.Port(); {
 	case explicit != "":

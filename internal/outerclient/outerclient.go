@@ -102,6 +102,14 @@ func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
 
 type failedCall struct {
 	until atomic.Int64 // when its last failure expires; zero means that it has succeeded since
+	sent  atomic.Pointer[Sent]
+}
+
+// Sent is a request that was sent with a generated idempotency key.
+type Sent struct {
+	Key         string
+	Method, URL string
+	Length      int64
 }
 
 // NewFailedCalls returns FailedCalls without a failure.
@@ -131,13 +139,33 @@ func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 	return call != nil && int64(now) < call.until.Load()
 }
 
-// Add notes that the request has failed.
-func (f *FailedCalls) Add(id RequestID, now time.Duration) {
-	if id.known() {
-		until := int64(now + repeatWindow)
-		f.requests.Get(id).until.Store(until)
-		f.until.Store(until)
+// Key returns the key of the request if it failed in the 10 s before now, and "" if it had none, or if it is another
+// request now: a program may change the URL and the Header of one object for the next request.
+func (f *FailedCalls) Key(id RequestID, r Sent, now time.Duration) string {
+	call := f.requests.Peek(id)
+	if call == nil || int64(now) >= call.until.Load() {
+		return ""
 	}
+	sent := call.sent.Load()
+	if sent == nil {
+		return ""
+	}
+	if r.Key = sent.Key; r != *sent {
+		return ""
+	}
+	return sent.Key
+}
+
+// Add notes that the request has failed. sent is nil if it had no generated key.
+func (f *FailedCalls) Add(id RequestID, sent *Sent, now time.Duration) {
+	if !id.known() {
+		return
+	}
+	until := int64(now + repeatWindow)
+	call := f.requests.Get(id)
+	call.sent.Store(sent)
+	call.until.Store(until)
+	f.until.Store(until)
 }
 
 // Remove forgets the request, because it has succeeded.

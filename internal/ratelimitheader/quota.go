@@ -19,16 +19,16 @@ const unknown = -1
 // quota is a dimension that may be incomplete.
 type quota struct {
 	name                   string
-	listed                 bool  // it is a member of RateLimit or RateLimit-Policy
-	limit, remaining, used int64 // or unknown
-	reset                  moment
+	listed                 bool              // it is a member of RateLimit or RateLimit-Policy
+	limit, remaining, used int64             // or unknown
+	reset                  retryafter.Moment // its Wait may be unknown
 	window                 time.Duration
 	cost                   int64  // of the request; 0: unknown
 	unit                   string // what a listed quota counts; "" means requests, unless its name says otherwise
 }
 
 func newQuota(name string) quota {
-	return quota{name: name, limit: unknown, remaining: unknown, used: unknown, reset: moment{wait: unknown}}
+	return quota{name: name, limit: unknown, remaining: unknown, used: unknown, reset: retryafter.Moment{Wait: unknown}}
 }
 
 func (p *parser) quota(name string, listed bool) *quota {
@@ -63,10 +63,10 @@ func (p *parser) set(q *quota, part part, value string) (ok bool) {
 	case partUsed:
 		return setCount(&q.used, value)
 	case partReset, partResetTime:
-		if part == partResetTime && q.reset.wait >= 0 {
+		if part == partResetTime && q.reset.Wait >= 0 {
 			return true
 		}
-		m, ok := p.parseReset(value)
+		m, ok := retryafter.ParseMoment(value, p.written)
 		if ok {
 			q.reset = m
 		}
@@ -79,7 +79,7 @@ func (p *parser) set(q *quota, part part, value string) (ok bool) {
 		n, ok := number(value)
 		if ok {
 			q.window = n.Duration(time.Millisecond)
-			q.reset = moment{wait: q.window}
+			q.reset = retryafter.Moment{Wait: q.window}
 		}
 		return ok
 	case partUsage:
@@ -116,7 +116,7 @@ func (q *quota) setUsage(value string) (ok bool) {
 		return false
 	}
 	wait := time.Duration(min(float64(used)/float64(limit)*float64(drain), float64(MaxReset)))
-	q.limit, q.remaining, q.reset = limit, max(limit-used, 0), moment{wait: wait}
+	q.limit, q.remaining, q.reset = limit, max(limit-used, 0), retryafter.Moment{Wait: wait}
 	return true
 }
 
@@ -129,7 +129,7 @@ func (q *quota) fill(other *quota) {
 	if q.limit < 0 {
 		q.limit = other.limit
 	}
-	if q.reset.wait < 0 {
+	if q.reset.Wait < 0 {
 		q.reset = other.reset
 	}
 	if q.window == 0 {
@@ -143,9 +143,9 @@ func (p *parser) complete(q *quota) {
 	if q.limit < 0 && q.used >= 0 && q.remaining >= 0 {
 		q.limit = q.remaining + min(q.used, math.MaxInt64-q.remaining)
 	}
-	if r := &q.reset; !r.instant.IsZero() {
-		if r.wait = retryafter.Until(r.instant, p.written()); r.wait > 0 {
-			r.instant = p.written().Add(r.wait)
+	if r := &q.reset; !r.Instant.IsZero() {
+		if r.Wait = retryafter.Until(r.Instant, p.written()); r.Wait > 0 {
+			r.Instant = p.written().Add(r.Wait)
 		}
 	}
 }
@@ -179,10 +179,10 @@ func (p *parser) add(q *quota) {
 	if q.remaining == 0 {
 		p.state.Exhausted = true
 	}
-	if q.reset.wait <= 0 || p.has(q.name) {
+	if q.reset.Wait <= 0 || p.has(q.name) {
 		return
 	}
-	if !q.reset.instant.IsZero() {
+	if !q.reset.Instant.IsZero() {
 		p.state.Date = p.date
 	}
 	if p.state.Dimensions == nil {
@@ -192,8 +192,8 @@ func (p *parser) add(q *quota) {
 		Name:      q.name,
 		Limit:     max(q.limit, 0),
 		Remaining: q.remaining,
-		Reset:     q.reset.wait,
-		Instant:   q.reset.instant,
+		Reset:     q.reset.Wait,
+		Instant:   q.reset.Instant,
 		Window:    q.window,
 		Costed:    q.costed() || q.cost > 1,
 	})
@@ -213,7 +213,7 @@ func (p *parser) addUnnamed(q *quota, name string) {
 	for i := range p.state.Dimensions {
 		d := &p.state.Dimensions[i]
 		sameLimit := d.Limit == 0 || q.limit <= 0 || d.Limit == q.limit
-		sameReset := (d.Reset - q.reset.wait).Abs() <= rounding
+		sameReset := (d.Reset - q.reset.Wait).Abs() <= rounding
 		if d.Remaining == q.remaining && sameLimit && sameReset {
 			d.Limit, d.Window = max(d.Limit, q.limit), max(d.Window, q.window)
 			return

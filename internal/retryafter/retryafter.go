@@ -8,6 +8,8 @@
 //     at most [Max], and no step of the arithmetic overflows.
 //   - The value is malformed: "-1", "NaN", "soon", "1e3". It is ignored, and not taken for
 //     zero, because zero means "retry at once".
+//   - The value has a form that the RFC does not know: "30, 30", where a gateway has joined two
+//     fields, an epoch time, or an RFC 3339 date. [ParseMoment] reads these.
 //   - Retry-After counts whole seconds, so servers also send a field with milliseconds.
 //     The most exact valid value counts.
 //
@@ -31,7 +33,7 @@ const Max = 365 * 24 * time.Hour
 //   - Retry-After-Ms, milliseconds, of OpenAI and Azure OpenAI;
 //   - X-Ms-Retry-After-Ms, milliseconds, of Azure services;
 //   - X-Amz-Retry-After, milliseconds, of AWS services;
-//   - Retry-After (RFC 9110, section 10.2.3): seconds, also with a fraction, or a date.
+//   - Retry-After (RFC 9110, section 10.2.3): seconds or a date, in each form of [ParseMoment].
 //
 // A date is compared with the response's Date. Without a valid Date it is compared with now,
 // the client's time. A date in the past is (0, true), as is zero. ok is false if there is no
@@ -45,14 +47,66 @@ func Parse(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 		}
 	}
 	for _, v := range h["Retry-After"] {
-		if n, ok := ParseNumber(v); ok {
-			return n.Duration(time.Second), true
+		m, ok := ParseMoment(v, func() time.Time { return Date(h, now) })
+		if ok && m.Instant.IsZero() {
+			return m.Wait, true
 		}
-		if t, ok := ParseDate(v); ok {
-			return Until(t, Date(h, now)), true
+		if ok {
+			return Until(m.Instant, Date(h, now)), true
 		}
 	}
 	return 0, false
+}
+
+// Moment is when a server asks its client to come again, or when its quota is full again: after a wait in [0, Max], or
+// at an instant of the server's clock.
+type Moment struct {
+	Wait    time.Duration
+	Instant time.Time // zero: there is a Wait
+}
+
+// ParseMoment parses a wait or a time in the forms that servers send. The forms exclude each other:
+//
+//   - a number: above 1e11 epoch milliseconds, above 1e9 epoch seconds, else seconds, maybe with a fraction;
+//   - a duration with units, such as 12ms or 6m0s;
+//   - a date of RFC 3339, also without seconds, as Atlassian sends it;
+//   - an HTTP date (see [ParseDate]).
+//
+// Of a list of numbers or durations, and of a value with parameters, the first one counts: "100, 100;w=60". server returns the server's time. If
+// that is before 1e9, as in a testing/synctest bubble, which starts in the year 2000, epoch times start at 9e8.
+func ParseMoment(s string, server func() time.Time) (m Moment, ok bool) {
+	first := s
+	if end := strings.IndexAny(s, ",;"); end >= 0 {
+		first = s[:end]
+	}
+	first = Trim(first)
+	if n, ok := ParseNumber(first); ok {
+		return n.moment(server), true
+	}
+	if s = Trim(s); strings.IndexByte(s, '-') == 4 { // of the year
+		for _, layout := range [...]string{time.RFC3339, "2006-01-02T15:04Z07:00"} {
+			if t, err := time.Parse(layout, s); err == nil {
+				return Moment{Instant: t}, true
+			}
+		}
+	}
+	if d, err := time.ParseDuration(first); err == nil && d >= 0 {
+		return Moment{Wait: Clamp(d)}, true
+	}
+	t, ok := ParseDate(s)
+	return Moment{Instant: t}, ok
+}
+
+// moment distinguishes epoch times from seconds by their size. 1e9 seconds are 31 years, and 1e11 ms after the epoch was
+// in 1973.
+func (n Number) moment(server func() time.Time) Moment {
+	switch {
+	case n.Whole > 1e11:
+		return Moment{Instant: n.Time(time.Millisecond)}
+	case n.Whole > 1e9, n.Whole >= 9e8 && server().Unix() < 1e9:
+		return Moment{Instant: n.Time(time.Second)}
+	}
+	return Moment{Wait: n.Duration(time.Second)}
 }
 
 // Date returns the Date of the response with header h (RFC 9110, section 6.6.1), or now if it is absent or malformed.
