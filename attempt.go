@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
@@ -21,10 +21,9 @@ type attempt struct {
 	visit visit
 
 	// How it ended, apart from its report.
-	outcome   circuit.Outcome // that the breaker counts
-	end       endReason
+	came      outcome.Came
+	outcome   outcome.Outcome
 	permitted bool // a should-retry header permits to repeat it, at the same server
-	conflict  bool // the response is a 409 while the server may be at work: see mayBeAtWork
 	begun     bool // its event stream has begun, so the server has the request
 
 	phase      attemptPhase
@@ -47,7 +46,7 @@ type attempt struct {
 	permits permits
 	timers  attemptTimers
 	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
-	upload  atomic.Int64 // when its request body last made progress, since its start
+	upload  *watchedBody // its request body; nil: it is not watched
 
 	// The body of its response.
 	body      io.ReadCloser
@@ -68,18 +67,6 @@ const (
 
 func (p attemptPhase) sent() bool { return p >= phaseSent }
 
-// endReason is how an attempt ended, in addition to its status and error.
-type endReason uint8
-
-const (
-	endResponse   endReason = iota
-	endError                // Base returned an error
-	endTimeout              // the attempt timed out
-	endDeadline             // the call's deadline passed
-	endCanceled             // the caller canceled
-	endSuperseded           // a concurrent attempt had its response first
-)
-
 // prepare passes the gates and makes the request. After an error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
@@ -93,9 +80,8 @@ func (c *call) prepare(a *attempt) *Error {
 		now, err = c.passGates(a, now)
 	}
 	if err == nil {
-		if held := c.retries != nil && c.retries.unread; held && !a.concurrent {
+		if a != &c.first && !a.concurrent {
 			c.last.discard() // its retry has all permits
-			c.retries.unread = false
 			now = time.Now() // the time of that is no part of the attempt
 		}
 		err = c.makeRequest(a, now)
@@ -141,7 +127,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	body := c.request.Body
 	if c.hasBody {
 		var err *Error
-		if body, err = c.bodyFor(a); err != nil {
+		if body, err = a.requestBody(); err != nil {
 			return err
 		}
 	}
@@ -155,7 +141,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		a.request.URL, header = new(*a.request.URL), header.Clone()
 	}
 	a.request.Header, a.request.Body = header, body
-	if a.request.GetBody != nil && a.mayRepeatUnseen() {
+	if _, watched := body.(*watchedBody); a.request.GetBody != nil && (watched || a.mayRepeatUnseen()) {
 		a.request.GetBody = a.repeatBody
 	}
 	if a.request.Cancel = nil; !c.native && c.request.Cancel != nil { // net/http needs only the context
@@ -287,10 +273,12 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.report.Resent = a.reached.Load() == reachedAgain
 	if err != nil {
 		a.release()
-		a.end, err = a.translate(err, now)
+		a.came, err = a.translate(err, now)
 	}
 	a.report.Response, a.report.Err = resp, err
-	a.report.fact = a.known()
+	if resp != nil {
+		a.came = outcome.Status(a.report.status())
+	}
 
 	// Code of Base and of Classify may panic here. It runs before the gates have the result, so
 	// abandon can still return the permits.
@@ -307,8 +295,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			}
 		}
 	}
-	a.classify(&info)
-	a.outcome = a.breakerOutcome(&info)
+	a.judge(&info)
 	a.noteOutcome(now)
 	if change := a.donePermits(&info, now); change != nil {
 		c.breakerChanged(change)
@@ -343,38 +330,41 @@ func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) 
 
 // translate finds out what ended the attempt: its timeout, the call's deadline, the caller,
 // another attempt, or the network. The returned error matches the sentinel and Base's error.
-func (a *attempt) translate(err error, now time.Time) (endReason, error) {
+func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 	c := a.call
 	gone := c.ctx.Err()
 	switch cause := a.cause(); {
 	case errors.Is(cause, neterr.ErrSuperseded):
-		return endSuperseded, neterr.With(neterr.ErrSuperseded, err)
+		if a.visit.Lost {
+			return outcome.Overtaken, neterr.With(neterr.ErrSuperseded, err)
+		}
+		return outcome.Superseded, neterr.With(neterr.ErrSuperseded, err)
 	case cause == ErrAttemptTimeout:
 		if gone == nil && errors.Is(err, context.Canceled) {
 			// A context that Base derived reports the timeout as a cancellation.
 			err = neterr.New(neterr.SafeText(err))
 		}
-		return endTimeout, neterr.With(ErrAttemptTimeout, err)
+		return outcome.AttemptTimeout, neterr.With(ErrAttemptTimeout, err)
 	case errors.Is(gone, context.DeadlineExceeded):
-		return endDeadline, neterr.With(gone, err)
+		return outcome.CallDeadline, neterr.With(gone, err)
 	case gone != nil:
-		return endCanceled, neterr.With(gone, err)
+		return outcome.Canceled, neterr.With(gone, err)
 	case a.deadline.IsZero() || now.Before(a.deadline) || !neterr.TimedOut(err):
 		if neterr.SchemeMismatch(err) {
 			// http.Client compares with the error of net/http.
 			err = neterr.With(http.ErrSchemeMismatch, err)
 		}
-		return endError, err
+		return outcome.Broken, err // judge looks at the error
 	}
 	// Base noticed the deadline before the timer fired.
 	if a.deadline.Equal(c.deadline) {
-		return endDeadline, neterr.With(context.DeadlineExceeded, err)
+		return outcome.CallDeadline, neterr.With(context.DeadlineExceeded, err)
 	}
-	return endTimeout, neterr.With(ErrAttemptTimeout, err)
+	return outcome.AttemptTimeout, neterr.With(ErrAttemptTimeout, err)
 }
 
 func (a *attempt) hasFinalResponse() bool {
-	return a.end == endResponse && !a.report.Verdict.retryable()
+	return a.came.Response() && !a.report.Verdict.retryable()
 }
 
 // abandon releases what an attempt without an outcome holds.

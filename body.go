@@ -1,9 +1,15 @@
 package resilienthttp
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
@@ -17,28 +23,31 @@ const (
 	readTime = 100 * time.Millisecond // maximum time to read what the caller does not read, or not yet
 )
 
-// bodyFor returns the request body of the attempt: the caller's for the first, then those of
-// GetBody. If the attempt has a timer, it notes the progress of a long body.
-func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
-	body := c.request.Body
-	switch {
-	case a == &c.first:
-	case a.concurrent:
-		var err error
-		if body, err = c.newBody(); err != nil {
-			return nil, &Error{Reason: ErrNotReplayable, Err: err}
-		}
-	default:
-		body, c.retries.body = c.retries.body, nil
+// requestBody returns the request body of the attempt: the caller's for the first, then those of GetBody.
+func (a *attempt) requestBody() (io.ReadCloser, *Error) {
+	c := a.call
+	if a == &c.first {
+		return a.watch(c.request.Body), nil
 	}
-	if c.longUpload() && (a.timers.cut > 0 || a.timers.slow > 0) {
-		return &watchedBody{body, a}, nil
+	body, err := a.newBody()
+	if err == nil {
+		return a.watch(body), nil
 	}
-	return body, nil
+	if !a.concurrent {
+		c.retries.bodyErr = err
+	}
+	return nil, &Error{Reason: ErrNotReplayable, Err: err}
 }
 
-func (c *call) newBody() (io.ReadCloser, error) {
-	body, err := c.request.GetBody()
+var errBodyInUse = neterr.New("another attempt still reads the request body, and GetBody may rewind it")
+
+// newBody calls GetBody. Many SDKs rewind one reader in GetBody, so it is not called while another attempt may read the
+// body: the server would store a mixture of both.
+func (a *attempt) newBody() (io.ReadCloser, error) {
+	if !a.call.bodyEnded(a.concurrent) {
+		return nil, errBodyInUse
+	}
+	body, err := a.call.request.GetBody()
 	if err == nil && (body == nil || body == http.NoBody) {
 		err = neterr.New("returned no body")
 	}
@@ -49,21 +58,145 @@ func (c *call) newBody() (io.ReadCloser, error) {
 	return body, err
 }
 
+// bodyEnded reports whether no attempt reads a body of the call any more. A RoundTripper may close the body after it has
+// returned, so a retry waits a moment for that. A copy does not: the attempt beside it may read for long.
+func (c *call) bodyEnded(atOnce bool) bool {
+	c.mu.Lock()
+	body := c.body
+	c.mu.Unlock()
+	if body == nil || ownReaders(c.request.GetBody) {
+		return true
+	}
+	ended := body.whenEnded()
+	if !atOnce {
+		waitFor(ended, readTime)
+	}
+	select {
+	case <-ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// watch returns a body that notes what Base does with it. A short one of http.NewRequest stays as it is: its GetBody returns a
+// new reader each time, and net/http sends a body that it knows to be in memory in one packet with the header.
+func (a *attempt) watch(body io.ReadCloser) io.ReadCloser {
+	c := a.call
+	if !c.longUpload() && (c.request.GetBody == nil || ownReaders(c.request.GetBody)) {
+		return body
+	}
+	watched := &watchedBody{ReadCloser: body, attempt: a}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.body, a.upload = watched, watched
+	return watched
+}
+
 func (c *call) longUpload() bool {
 	return c.hasBody && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
 }
 
-// watchedBody is a request body that notes its progress. An attempt that makes progress does not time out.
+// ownReaders reports whether a GetBody is one of http.NewRequest, which returns a reader of its own each time.
+func ownReaders(getBody func() (io.ReadCloser, error)) bool {
+	return slices.Contains(getBodies, reflect.ValueOf(getBody).Pointer())
+}
+
+// getBodies are the functions that http.NewRequest sets as GetBody, for each type of a body that it knows.
+var getBodies = func() (known []uintptr) { //nolint:gochecknoglobals // never written to
+	for _, body := range []io.Reader{bytes.NewBufferString("x"), bytes.NewReader([]byte("x")), strings.NewReader("x")} {
+		req, err := http.NewRequest(http.MethodPost, "http://shadow.invalid", body) //nolint:noctx // it is not sent
+		if err == nil && req.GetBody != nil {
+			known = append(known, reflect.ValueOf(req.GetBody).Pointer())
+		}
+	}
+	return known
+}()
+
+// watchedBody is a request body of which is known how far Base is with it. It is safe for concurrent use: net/http may close
+// a body during a Read.
 type watchedBody struct {
 	io.ReadCloser
 
-	attempt *attempt
+	attempt  *attempt
+	progress atomic.Int64 // when the last Read ended, since the attempt's start
+
+	mu      sync.Mutex
+	reading bool
+	closing bool          // Close was called, so no further Read begins
+	closed  bool          // Close has returned
+	whole   bool          // it was read to its end
+	ended   chan struct{} // closed when it is closed and no Read is left; nil: nothing waits for that
 }
 
+// whenEnded returns a channel that is closed when Base is done with the body.
+func (b *watchedBody) whenEnded() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended == nil {
+		b.ended = make(chan struct{})
+		b.noteEnd()
+	}
+	return b.ended
+}
+
+// noteEnd tells the waiting retry that Base is done with the body, if it is. b.mu is locked.
+func (b *watchedBody) noteEnd() {
+	if b.closed && !b.reading && b.ended != nil {
+		close(b.ended)
+	}
+}
+
+// progressAt returns when the body last made progress, since the attempt's start.
+func (b *watchedBody) progressAt() time.Duration {
+	if b == nil {
+		return 0
+	}
+	return time.Duration(b.progress.Load())
+}
+
+// Read notes the progress: an attempt that makes progress does not time out.
 func (b *watchedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.attempt.upload.Store(int64(time.Since(b.attempt.report.Start)))
+	if !b.begin() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	var n int
+	var err error
+	defer func() { b.end(err == io.EOF) }() // also if the caller's body panics
+	n, err = b.ReadCloser.Read(p)
+	b.progress.Store(int64(time.Since(b.attempt.report.Start)))
 	return n, err
+}
+
+func (b *watchedBody) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = !b.closing
+	return b.reading
+}
+
+func (b *watchedBody) end(whole bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading, b.whole = false, whole
+	b.noteEnd()
+}
+
+// Close closes the body once. It does not wait for a Read, which it may have to unblock.
+func (b *watchedBody) Close() error {
+	b.mu.Lock()
+	again := b.closing
+	b.closing = true
+	b.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := b.ReadCloser.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.noteEnd()
+	return err
 }
 
 // adopt returns the response to the call: the attempt ends when the response's body ends.
@@ -94,13 +227,17 @@ func (a *attempt) closeBody() error {
 }
 
 // discard closes a response that the caller does not get. It first reads the rest of the body, up
-// to smallBody and readTime, so that the connection can be reused.
+// to smallBody and readTime, so that the connection can be reused. If that was read ahead, it can still be read.
 func (a *attempt) discard() {
 	if a.body == nil {
 		return
 	}
 	drained := inBackground(func() {
 		defer func() { _ = a.closeBody() }()
+		if _, held := a.body.(*heldBody); held {
+			a.release() // what is worth reading was read ahead, and may still be the result of the call
+			return
+		}
 		if _, err := io.CopyN(io.Discard, (*drain)(a), smallBody); !errors.Is(err, io.EOF) {
 			a.release() // over HTTP/2, Close waits until the request body is read
 		}
@@ -118,17 +255,12 @@ func (a *attempt) discard() {
 	waitFor(closed, readTime) // Close unblocks a Read that does not obey its context
 }
 
-// readAhead reads the beginning of the body. If it is the whole body, its connection can be reused before the caller reads
-// it.
+// readAhead reads the body of a response that a retry may follow, up to smallBody and readTime. If it is the whole body,
+// its connection can be reused during the wait.
 func (a *attempt) readAhead() {
-	if a.body == nil {
-		return
+	if a.body != nil {
+		holdBeginning(a.call.ctx, &a.body, smallBody)
 	}
-	length := a.report.Response.ContentLength
-	if length > 0 {
-		length++ // for the end
-	}
-	holdBeginning(a.call.ctx, &a.body, length)
 }
 
 // inBackground runs f and then closes done. A user's body may panic, and the caller cannot

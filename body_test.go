@@ -1,11 +1,14 @@
 package resilienthttp_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -44,6 +47,155 @@ func TestDiscardDoesNotWaitForTheRequest(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start), "the drain is a part of the wait")
 		readAll(t, resp)
 	})
+}
+
+// rewound is a request body as SDKs make it: GetBody rewinds the one reader.
+func rewound(req *http.Request, content []byte, chunked bool) {
+	reader := bytes.NewReader(content)
+	open := func() (io.ReadCloser, error) {
+		_, err := reader.Seek(0, io.SeekStart)
+		return io.NopCloser(struct{ io.Reader }{reader}), err
+	}
+	req.Body, _ = open()
+	req.GetBody, req.ContentLength = open, int64(len(content))
+	if chunked {
+		req.ContentLength = -1
+	}
+}
+
+// §4.4: a server that answers before it has read the body gets no mixture of two attempts, also if GetBody rewinds one reader.
+func TestRetry_bodyThatIsRewound(t *testing.T) {
+	content := make([]byte, 1<<20)
+	for i := range content {
+		content[i] = byte(i >> 8)
+	}
+	early := func(w http.ResponseWriter, r *http.Request) { // the client is still sending
+		_, _ = io.CopyN(io.Discard, r.Body, 1000)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(5 * time.Millisecond)
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	store := func(w http.ResponseWriter, r *http.Request) {
+		stored, err := io.ReadAll(r.Body)
+		if err != nil || !bytes.Equal(stored, content) {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}
+	for _, row := range []struct {
+		name    string
+		chunked bool
+		edit    func(*resilienthttp.Transport)
+	}{
+		{"chunked, a retry", true, nil},
+		{"with a length, a retry", false, nil},
+		{"chunked, a retry at once", true, func(t *resilienthttp.Transport) { t.Policy.Backoff = atOnce }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var requests atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if requests.Add(1)%2 == 1 {
+					early(w, r)
+				} else {
+					store(w, r)
+				}
+			}))
+			t.Cleanup(server.Close)
+			tr := &resilienthttp.Transport{Base: resilienthttp.NewBase(), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}}
+			tr.Policy = resilienthttp.Policy{MaxAttempts: 10, Backoff: resilienthttp.Constant(10 * time.Millisecond)}
+			if row.edit != nil {
+				row.edit(tr)
+			}
+			t.Cleanup(tr.CloseIdleConnections)
+			for range 10 {
+				req := newRequest(t, http.MethodPut, server.URL, "")
+				rewound(req, content, row.chunked)
+				resp := roundTrip(t, tr, req)
+				readAll(t, resp)
+				require.Equal(t, http.StatusOK, resp.StatusCode, resilienthttp.Explain(resp, nil))
+			}
+		})
+	}
+}
+
+// §4.4: a RoundTripper may read the body after it has returned, until it closes it. No hedge is sent meanwhile.
+func TestRetry_bodyThatIsReadLate(t *testing.T) {
+	const content = "the whole content"
+	for _, row := range []struct {
+		name  string
+		hedge *resilienthttp.Hedge
+		waits bool // for the body, before it answers
+		want  []string
+	}{
+		{"answers at once: a retry when the body is closed", nil, false, []string{content, content, content}},
+		{"answers later: no hedge before the body is closed", &resilienthttp.Hedge{Delay: 2 * time.Millisecond, MaxRatio: -1}, true, []string{content, content, content}},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var bodies []string
+			var mu sync.Mutex
+			tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+				read := make(chan struct{})
+				go func() {
+					defer close(read)
+					defer r.Body.Close()
+					text, part := "", make([]byte, 4)
+					for n, err := 0, error(nil); err == nil; text += string(part[:n]) {
+						time.Sleep(time.Millisecond)
+						n, err = r.Body.Read(part)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					bodies = append(bodies, text)
+				}()
+				if row.waits {
+					<-read
+				}
+				return response(r, http.StatusServiceUnavailable, "busy"), nil
+			}), 3)
+			tr.Hedge = row.hedge
+			req := newRequest(t, http.MethodPost, "http://api.test/", "")
+			rewound(req, []byte(content), false)
+			readAll(t, roundTrip(t, tr, req))
+			time.Sleep(time.Second)
+			require.Equal(t, row.want, bodies)
+		})
+	}
+}
+
+// §4.4: a Base that never closes the body may still read it, so it gets no retry.
+func TestRetry_bodyThatIsNotClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+			calls++
+			return response(r, http.StatusServiceUnavailable, "busy"), nil
+		}), 3)
+		req := newRequest(t, http.MethodPut, "http://api.test/", "")
+		rewound(req, []byte("content"), false)
+		resp := roundTrip(t, tr, req)
+		require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).StopReason)
+		require.Equal(t, "busy", readAll(t, resp), "the response is the result")
+		require.Equal(t, 1, calls)
+	})
+}
+
+// §4.1, §4.4: if a retry gets no body, the call returns the response before it, with what was read of its body.
+func TestRetry_bodyThatFails(t *testing.T) {
+	for _, size := range []int{10, 10_000, 60_000} {
+		bubble.Run(t, fmt.Sprint(size, " bytes"), func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, strings.Repeat("x", size))
+			}))
+			tr := &resilienthttp.Transport{Base: s.Transport(), Policy: every(time.Second)}
+			req := newRequest(t, http.MethodPut, s.URL, "body")
+			req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
+			resp := roundTrip(t, tr, req)
+			require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).StopReason)
+			require.Len(t, readAll(t, resp), size)
+		})
+	}
 }
 
 // §4.1: after the response headers, a truncated body is an error of Read, and there is no retry.

@@ -136,8 +136,8 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 				Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
 				Route: routeHash, Works: works,
 			}}
-			if c.retries != nil {
-				e.RestsTo = c.retries.restsTo
+			if c.retries != nil && c.retries.plan != nil {
+				e.RestsTo = c.retries.plan.restsTo
 			}
 			rejection = a.visit.Record.circuit.Wait(now, e)
 			a.permits.circuit, now = e.Permit, time.Now()

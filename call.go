@@ -10,6 +10,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
@@ -31,20 +32,33 @@ type call struct {
 	number   int  // of the current attempt, without hedges; guarded by mu while copies run
 	timeline timeline
 
-	conflicts   atomic.Uint32 // retries after a 409 while the server may be at work
-	unknown     atomic.Bool   // the result of an attempt is unknown
-	redirected  atomic.Bool   // the key was used for the redirect that the response asked for
-	misdirected atomic.Bool   // a response was 421
-	avoid       atomic.Uint32 // the pools of Connections that an attempt uses, or in which it timed out: a set of bits
+	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
+	noted     atomic.Uint32 // a set of callNotes
+	avoid     atomic.Uint32 // the pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
-	mu      sync.Mutex  // guards the timers and copies of an attempt
-	last    *attempt    // the call's outcome so far; nil: nothing was sent
-	failure *Error      // the call ended without a response of the last attempt
-	retries *retryState // nil: no retry was planned, and there is no copy
+	mu      sync.Mutex   // guards the timers and copies of an attempt
+	last    *attempt     // the call's outcome so far; nil: nothing was sent
+	failure *Error       // the call ended without a response of the last attempt
+	retries *retryState  // nil: no retry was planned, and there is no copy
+	body    *watchedBody // the newest one; nil: none is watched. Guarded by mu
 	first   attempt
 
 	responseRequest http.Request // Response.Request: the caller's request, with a responseContext
 }
+
+// callNote is something that has happened in a call, and stays so.
+type callNote uint32
+
+const (
+	resultUnknown callNote = 1 << iota // the result of an attempt is unknown, and the server may be at work
+	keyRedirected                      // the key was used for the redirect that the response asked for
+	misdirected                        // a response was 421
+)
+
+// note notes something, and reports whether it was noted before.
+func (c *call) note(n callNote) (before bool) { return callNote(c.noted.Or(uint32(n)))&n != 0 }
+
+func (c *call) has(n callNote) bool { return callNote(c.noted.Load())&n != 0 }
 
 // begin finds the facts of the call, and the server of its first attempt. It rejects a request that cannot be sent.
 func (c *call) begin() *Error {
@@ -188,9 +202,9 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen, last.StopReason == ErrDeadline:
-	case c.last.end == endDeadline:
+	case c.last.came == outcome.CallDeadline:
 		e.Reason = ErrDeadline
-	case c.last.end == endTimeout:
+	case c.last.came == outcome.AttemptTimeout:
 		e.Reason = ErrAttemptTimeout
 	}
 	return e
@@ -360,19 +374,4 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 			return at, err
 		}
 	}
-}
-
-// planMove plans the retry, at another endpoint if the request may move. A 421, or a 409 while the
-// server may be at work, is about this endpoint.
-func (c *call) planMove(last *attempt) (wait time.Duration, reason error) {
-	kind := route.Retry
-	if last.conflict || last.responded(http.StatusMisdirectedRequest) {
-		kind = route.RetryHere
-	}
-	next := c.route.Next(&last.visit, kind, time.Now())
-	c.use(next.Record)
-	if wait, reason = c.planRetry(last, &next); reason != nil {
-		c.use(last.visit.Record)
-	}
-	return wait, reason
 }

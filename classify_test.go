@@ -379,12 +379,12 @@ func TestForbidden(t *testing.T) {
 			require.Equal(t, row.want, attempts[0].Verdict)
 		})
 	}
-	t.Run("§4.8 unkeyed POST is not repeated", func(t *testing.T) {
+	t.Run("§4.8 a limit has executed nothing: a POST without a key is repeated", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(403, "Retry-After", "0"), 2)
 		transport.Idempotency.Disabled = true
 		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
-		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
+		require.Len(t, attempts, 2)
+		require.True(t, attempts[0].NotExecuted)
 	})
 }
 
@@ -405,6 +405,13 @@ func TestRepeatability(t *testing.T) {
 		answer{"503 Retry-After", 503, []string{"Retry-After", "0"}},
 		answer{"503 Retry-After-Ms", 503, []string{"Retry-After-Ms", "0"}},
 		answer{"503 X-Ms-Retry-After-Ms", 503, []string{"X-Ms-Retry-After-Ms", "0"}},
+		answer{"503 not executed", 503, []string{"Request-Executed", "?0"}},
+		answer{"500 not executed", 500, []string{"Request-Executed", " ?0 "}},
+		answer{"503 executed", 503, []string{"Request-Executed", "?1"}},
+		answer{"503 contradicting itself", 503, []string{"Request-Executed", "?0", "Request-Executed", "?1"}},
+		answer{"503 of Envoy's circuit breaker", 503, []string{"X-Envoy-Overloaded", "true"}},
+		answer{"503 of Envoy's rate limit", 503, []string{"X-Envoy-Ratelimited", "true"}},
+		answer{"403 Retry-After", 403, []string{"Retry-After", "0"}},
 		answer{"503 malformed Retry-After", 503, []string{"Retry-After", "-1"}},
 		answer{"500 Retry-After", 500, []string{"Retry-After", "0"}},
 		answer{"529 Retry-After", 529, []string{"Retry-After", "0"}},
@@ -415,8 +422,8 @@ func TestRepeatability(t *testing.T) {
 		answer{"503 Retry-After, should not", 503, []string{"Retry-After", "0", "Stripe-Should-Retry", "false"}},
 	)
 	didNoWork := map[string]bool{
-		"408": true, "425": true, "429": true, "429 Retry-After": true, "503 Retry-After": true, "503 Retry-After-Ms": true,
-		"503 X-Ms-Retry-After-Ms": true, "500 Stripe-Should-Retry": true, "409 X-Should-Retry": true,
+		"425": true, "429": true, "429 Retry-After": true, "403 Retry-After": true, "503 not executed": true, "500 not executed": true,
+		"503 of Envoy's circuit breaker": true, "503 of Envoy's rate limit": true, "500 Stripe-Should-Retry": true, "409 X-Should-Retry": true,
 	}
 	type keys = resilienthttp.Idempotency
 	for _, request := range []struct {
@@ -656,44 +663,47 @@ func TestMalformedRequests(t *testing.T) {
 func TestRetriesPage(t *testing.T) {
 	page, err := os.ReadFile("docs/retries.md")
 	require.NoError(t, err)
-	_, table, found := strings.Cut(string(page), "## Status codes\n")
+	_, table, found := strings.Cut(string(page), "<!-- defaults:begin outcomes -->\n")
 	require.True(t, found)
-	table, _, _ = strings.Cut(table, "\n## ")
-	tried := map[int]int{}
+	table, _, _ = strings.Cut(table, "<!-- defaults:end -->")
+	tried := map[int]map[bool]bool{} // by the status, and whether it asks to wait: the first row that fits decides
 	for line := range strings.SplitSeq(table, "\n") {
-		cells := strings.Split(line, " | ")
-		if len(cells) != 6 || strings.HasPrefix(line, "| status") {
-			continue
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if len(cells) < 4 || strings.Trim(cells[0], "0123456789–") != "" {
+			continue // an error, or the head
 		}
-		asks := map[string][]bool{"–": {false, true}, "no": {false}, "yes": {true}}[cells[1]]
-		require.NotEmpty(t, asks, line)
-		for _, status := range statusesOf(t, strings.TrimPrefix(cells[0], "| ")) {
+		asks := map[string][]bool{"": {false, true}, "asks to wait": {true}, "asks to wait, or exhausted quota": {true}}[strings.TrimSpace(cells[1])]
+		for _, status := range statusesOf(t, cells[0]) {
+			if tried[status] == nil {
+				tried[status] = map[bool]bool{}
+			}
 			for _, ask := range asks {
-				tried[status]++
-				tryStatus(t, status, ask, cells[2], cells[3] == "retried", cells[4] == "retried")
+				if !tried[status][ask] {
+					tried[status][ask] = true
+					repeated := cells[2] == "transient" || cells[2] == "throttled"
+					tryStatus(t, status, ask, cells[2], repeated, repeated && cells[3] == "none")
+				}
 			}
 		}
 	}
 	for status := 100; status <= 999; status++ {
-		require.Equal(t, 2, tried[status], "%d with and without a wait", status)
+		require.Len(t, tried[status], 2, "%d with and without a wait", status)
 	}
 }
 
-// statusesOf returns the statuses of a list such as "500, 502–504".
+// statusesOf returns the statuses of a range such as "502–504".
 func statusesOf(t *testing.T, cell string) (statuses []int) {
 	t.Helper()
-	for part := range strings.SplitSeq(cell, ", ") {
-		first, last, ranged := strings.Cut(part, "–")
-		if !ranged {
-			last = first
-		}
-		from, err := strconv.Atoi(first)
-		require.NoError(t, err, cell)
-		to, err := strconv.Atoi(last)
-		require.NoError(t, err, cell)
-		for status := from; status <= to; status++ {
-			statuses = append(statuses, status)
-		}
+	first, last, ranged := strings.Cut(cell, "–")
+	if !ranged {
+		last = first
+	}
+	from, err := strconv.Atoi(first)
+	require.NoError(t, err, cell)
+	to, err := strconv.Atoi(last)
+	require.NoError(t, err, cell)
+	for status := from; status <= to; status++ {
+		statuses = append(statuses, status)
 	}
 	return statuses
 }

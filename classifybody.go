@@ -54,7 +54,11 @@ func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil, true
 	}
-	return holdBeginning((*attemptContext)(a), &resp.Body, resp.ContentLength), true
+	limit := prefixLimit
+	if resp.ContentLength > 0 {
+		limit = int(min(prefixLimit, resp.ContentLength))
+	}
+	return holdBeginning((*attemptContext)(a), &resp.Body, limit), true
 }
 
 func streams(h http.Header) bool {
@@ -72,14 +76,10 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// holdBeginning replaces a body by one that holds its first bytes: those that arrive within readTime, at most prefixLimit
-// and the length if that is known.
-func holdBeginning(ctx context.Context, body *io.ReadCloser, length int64) []byte {
-	b, limit := &heldBody{ReadCloser: *body}, prefixLimit
+// holdBeginning replaces a body by one that holds its first bytes: those that arrive within readTime, at most limit.
+func holdBeginning(ctx context.Context, body *io.ReadCloser, limit int) []byte {
+	b := &heldBody{ReadCloser: *body}
 	*body = b
-	if length > 0 {
-		limit = int(min(prefixLimit, length))
-	}
 	enough := time.NewTimer(readTime)
 	defer enough.Stop()
 	for b.next == nil && b.err == nil && len(b.held) < limit {

@@ -397,7 +397,8 @@ func TestAttempt_RetryAfter_repeatsNothing(t *testing.T) {
 	}{
 		{"503 without header, with a wait of the body", status(503), time.Second, 1},
 		{"409, with a wait of the body", status(409), time.Second, 1},
-		{"503 with header, and the wait is removed", status(503, "Retry-After", "5"), 0, 2},
+		{"503 with header, and the wait is removed", status(503, "Retry-After", "5"), 0, 1},
+		{"503 that says that nothing was executed, and the wait is removed", status(503, "Request-Executed", "?0"), 0, 2},
 		{"429, with a wait of the body", status(429), time.Second, 2},
 	} {
 		bubble.Parallel(t, row.name, func(t *testing.T) {

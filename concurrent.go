@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
@@ -129,12 +130,13 @@ func (r *hedgedCall) announce(a *attempt) {
 // fail sets the outcome of an attempt for which Base returned none.
 func (a *attempt) fail(err error) {
 	a.abandon()
-	a.end = endError
+	a.came, a.outcome = outcome.Broken, outcome.Of(outcome.Broken, 0)
+	a.outcome.Server, a.report.work = outcome.Silent, a.outcome.Work // a panic says nothing about the server
 	a.report.Latency = time.Since(a.report.Start)
 	a.report.Err = err
 	a.report.Verdict = VerdictTransient
 	if a.phase.sent() {
-		a.call.unknown.Store(true)
+		a.call.note(resultUnknown)
 	}
 }
 
@@ -273,7 +275,7 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 	}
 	report := *a.soFar()
 	report.Err, report.Verdict = neterr.ErrSuperseded, VerdictPermanent
-	return &attempt{call: a.call, end: endSuperseded, report: report}
+	return &attempt{call: a.call, came: outcome.Superseded, report: report}
 }
 
 // cancelCopies cancels the attempts after a panic of Base, and discards the responses that they hold. An attempt that is in flight

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // Connections sends requests by net/http's Transport. A connection that is silent gets no new
@@ -296,7 +297,7 @@ func (a *attempt) noteConnection() {
 
 // wasOvertaken reports whether an attempt that began later had its response first.
 func (a *attempt) wasOvertaken() bool {
-	if a.end != endSuperseded {
+	if a.came != outcome.Superseded && a.came != outcome.Overtaken {
 		return false
 	}
 	a.call.mu.Lock()
@@ -306,7 +307,7 @@ func (a *attempt) wasOvertaken() bool {
 
 // misdirected reports whether the server rejects the connection for this host. Another one may reach a server that does not.
 func (a *attempt) misdirected() bool {
-	return a.responded(http.StatusMisdirectedRequest) && a.pool.Load() > 0
+	return a.came == http.StatusMisdirectedRequest && a.pool.Load() > 0
 }
 
 // watchedConn is a connection that counts what it delivers, below TLS.

@@ -778,6 +778,15 @@ func TestConnections_streamErrors(t *testing.T) {
 		{"ENHANCE_YOUR_CALM for the connection: throttled", http.MethodGet, func(stream uint32) []byte {
 			return frame(goAway, 0, 0, 0, 0, 0, byte(stream), 0, 0, 0, 11)
 		}, 200, resilienthttp.VerdictThrottled},
+		{"GOAWAY with INTERNAL_ERROR below the stream, POST: not executed, repeated", http.MethodPost, func(uint32) []byte {
+			return frame(goAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
+		}, 200, resilienthttp.VerdictTransient},
+		{"GOAWAY with ENHANCE_YOUR_CALM below the stream, POST: throttled, repeated", http.MethodPost, func(uint32) []byte {
+			return frame(goAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11)
+		}, 200, resilienthttp.VerdictThrottled},
+		{"GOAWAY with INTERNAL_ERROR above the stream, POST: in doubt", http.MethodPost, func(stream uint32) []byte {
+			return frame(goAway, 0, 0, 0, 0, 0, byte(stream), 0, 0, 0, 2)
+		}, 0, resilienthttp.VerdictTransient},
 		{"INTERNAL_ERROR, GET: transient", http.MethodGet, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 2) }, 200, resilienthttp.VerdictTransient},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -801,6 +810,7 @@ func TestConnections_streamErrors(t *testing.T) {
 			require.Equal(t, row.verdict, failed, "%v", err)
 			require.Equal(t, row.status, code)
 			require.Equal(t, row.status == 0, err != nil, "%v", err)
+			require.Equal(t, row.status == 0, resilienthttp.InDoubt(nil, err), "%v", err)
 		})
 	}
 }

@@ -77,7 +77,7 @@ func (d *DeadlineHeader) header(h http.Header, deadline, now time.Time) (http.He
 // DeadlineHandler is the server's side of [DeadlineHeader] and Transport.OwnsRetries. It calls
 // Next with a context that has the caller's deadline and retry ownership. A Transport that is
 // called with this context sends the remaining time. It makes single attempts if the caller sent
-// X-Retry-Owner: caller. If the deadline has passed, the response is 504, and Next is not called.
+// X-Retry-Owner: caller. If the deadline has passed, the response is 504 with Request-Executed: ?0, and Next is not called.
 // A malformed deadline is ignored. If Next writes nothing after its context has ended, net/http
 // responds with 200.
 //
@@ -111,6 +111,7 @@ var _ http.Handler = DeadlineHandler{}
 func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if d.Next == nil {
 		w.Header().Set("X-Should-Retry", "false")
+		w.Header().Set(field.ExecutedHeader, field.NotExecuted)
 		http.Error(w, "resilienthttp: DeadlineHandler.Next is nil", http.StatusInternalServerError)
 		return
 	}
@@ -123,6 +124,7 @@ func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if remaining, ok := d.received(r.Header, time.Now()); ok {
 		if remaining <= 0 {
+			w.Header().Set(field.ExecutedHeader, field.NotExecuted)
 			http.Error(w, "the caller's deadline has passed", http.StatusGatewayTimeout)
 			return
 		}

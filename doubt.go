@@ -8,73 +8,41 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
-// fact is what is known of the work of one request. NotSent, InDoubt, the rule for 409 and package
-// endpoints read it, and nothing else.
-type fact uint8
-
-const (
-	inDoubt     fact = iota // it may have been executed, and no result tells of it
-	notSent                 // no byte of it was written
-	noWork                  // the server has it, and says that it did nothing
-	resultKnown             // its response says what became of it
-)
-
-func factOf(resp *http.Response, err error) fact {
-	switch {
-	case resp != nil:
-		return factOfStatus(resp.StatusCode, resp.Header)
-	case provesNotSent(err):
-		return notSent
-	case neterr.NotProcessed(err):
-		return noWork
+// workOf returns what a result tells of the work of one request. NotSent, InDoubt and package endpoints read the work of
+// attempts, and nothing else.
+func workOf(resp *http.Response, err error) outcome.Work {
+	if resp != nil {
+		return outcome.OfResponse(resp.StatusCode, resp.Header).Work
 	}
-	return inDoubt
+	came, signs := outcome.OfError(err)
+	if provesNotSent(err) {
+		signs |= outcome.Unsent
+	}
+	return outcome.Of(came, signs).Work
 }
 
-func factOfStatus(status int, header http.Header) fact {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests:
-		return noWork
-	case http.StatusServiceUnavailable:
-		if _, asksToWait := retryafter.Parse(header, time.Time{}); asksToWait {
-			return noWork
-		}
-		return inDoubt
-	default:
-		if status < http.StatusOK || status >= http.StatusInternalServerError {
-			return inDoubt // after a 101, the result is in another protocol
-		}
-		return resultKnown
+// unsent reports whether it is certain that no byte of the attempt's request was written.
+func (a *attempt) unsent() bool {
+	err := a.report.Err
+	if err == nil || a.begun {
+		return false
 	}
-}
-
-// known returns what is known of the attempt's work. What net/http has sent before a repetition of its own has
-// no result. The server knows the repetition by its key, so a success tells of both.
-func (a *attempt) known() fact {
-	resp, err := a.report.Response, a.report.Err
-	switch reached, said := a.reached.Load(), factOf(resp, err); {
-	case a.report.Resent && !a.report.succeeded(), a.begun && resp == nil:
-		return inDoubt
-	case a.report.event != 0:
-		return factOfStatus(int(a.report.event), nil)
-	case resp == nil && reached == reachedDial && a.call.native:
-		return notSent
-	case said != notSent:
-		return said
-	case reached >= reachedConn:
-		return inDoubt // it had a connection, and an alert may come after the handshake, or the error from the body
-	case reached == reachedDial, a.call.hasBody, !a.mayRepeatUnseen(), !neterr.NotConnected(err):
-		return notSent
+	switch reached := a.reached.Load(); {
+	case reached == reachedDial && a.call.native:
+		return true
+	case reached >= reachedConn, !provesNotSent(err):
+		return false // with a connection an alert may come after the handshake, or the error from the body
+	case reached == reachedDial, a.call.hasBody, !a.mayRepeatUnseen():
+		return true
 	}
-	return inDoubt
+	return !neterr.NotConnected(err)
 }
 
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
@@ -86,18 +54,25 @@ func (a *attempt) mayRepeatUnseen() bool {
 	return !a.call.native && (standard || older)
 }
 
-// repeatBody is GetBody of a request that may be sent again unseen.
+// repeatBody is GetBody of a request that net/http may send again by itself, on a Base that may hide its connections too.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
 	a.reached.Store(reachedAgain)
-	return a.call.request.GetBody()
+	body, err := a.newBody()
+	if err != nil {
+		return nil, err
+	}
+	return a.watch(body), nil
 }
 
 // known returns what is known of the attempt's work, also if a program has made the Attempt.
-func (a *Attempt) known() fact {
-	if a.of == nil {
-		return factOf(a.Response, a.Err)
+func (a *Attempt) known() outcome.Work {
+	switch {
+	case a.of != nil:
+		return a.work
+	case a.NotExecuted:
+		return outcome.NotExecuted
 	}
-	return a.fact
+	return workOf(a.Response, a.Err)
 }
 
 func provesNotSent(err error) bool {
@@ -118,7 +93,7 @@ func (a *Attempt) succeeded() bool { return a.event == 0 && succeeded(a.Response
 // sent a key. See docs/errors.md.
 func (e *Error) NotSent() bool {
 	for i := range e.Attempts {
-		if e.Attempts[i].known() != notSent {
+		if e.Attempts[i].known() != outcome.NotSent {
 			return false
 		}
 	}
@@ -136,7 +111,8 @@ func (e *Error) NotSent() bool {
 // results of http.Client.Do or Transport.RoundTrip. Repeat such a call with the same idempotency key, or look
 // up what became of it; a new key may do the work twice.
 //
-// It is true if an attempt was sent and got no response, a 101, or a 5xx other than a 503 with Retry-After.
+// It is true if an attempt was sent and got no response, a 101, a 408 or a 5xx, unless that says that nothing was
+// executed: see Attempt.NotExecuted. A Retry-After does not say so, because proxies send it after the work too.
 // Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
 // methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt. If it is a
 // refused connection, it hides the redirect that led there: another client must follow none.
@@ -153,7 +129,7 @@ func InDoubt(resp *http.Response, err error) bool {
 	if c := callOf(resp); c != nil {
 		return c.inDoubt(resp)
 	}
-	return unsafeRequest(resp) && factOf(resp, nil) == inDoubt
+	return unsafeRequest(resp) && workOf(resp, nil) == outcome.InDoubt
 }
 
 // inDoubt is InDoubt for an error. Only http.Client has seen the redirect that led to the call.
@@ -175,7 +151,7 @@ func (e *Error) inDoubt() bool {
 
 // undecided reports whether one of the attempts may have been executed. A success too, if it is not the result of the call.
 func undecided(attempts []Attempt) bool {
-	return slices.ContainsFunc(attempts, func(a Attempt) bool { return a.known() == inDoubt || a.succeeded() })
+	return slices.ContainsFunc(attempts, func(a Attempt) bool { return a.known() == outcome.InDoubt || a.succeeded() })
 }
 
 // inDoubt is InDoubt for the response of a call. The calls before it, which were redirected, count too: a success

@@ -2,6 +2,7 @@ package resilienthttp_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -225,9 +226,17 @@ func TestInDoubt_attempts(t *testing.T) {
 		{"402: the result", post, []step{status(402)}, false},
 		{"500", post, []step{status(500)}, true},
 		{"503", post, []step{status(503)}, true},
-		{"503 with Retry-After: no work", post, []step{busy}, false},
+		{"503 with Retry-After: a proxy sends it after the work too", post, []step{busy}, true},
+		{"503 with Retry-After that says that nothing was executed", post, []step{status(503, "Retry-After", "1", "Request-Executed", "?0")}, false},
+		{"503 of Envoy's circuit breaker", post, []step{status(503, "X-Envoy-Overloaded", "true")}, false},
+		{"503 of Envoy's rate limit", post, []step{status(503, "X-Envoy-Ratelimited", "true")}, false},
+		{"503 that says that something was executed", post, []step{status(503, "Request-Executed", "?1")}, true},
+		{"reset, 503 that says that nothing was executed: the doubt stays", post, []step{reset, status(503, "Request-Executed", "?0")}, true},
+		{"403 that asks to wait: a limit", post, []step{status(403, "Retry-After", "1")}, false},
+		{"499: a gateway's client has gone", post, []step{status(499)}, true},
 		{"500 that may be repeated", post, []step{status(500, "X-Should-Retry", "true")}, true},
-		{"408, 429: no work", post, []step{status(408), status(429)}, false},
+		{"408: Envoy has sent it after the request", post, []step{status(408)}, true},
+		{"425, 429: no work", post, []step{status(425), status(429)}, false},
 		{"421: no work", post, []step{status(421)}, false},
 		{"reset, 200: the result", post, []step{reset, status(200)}, false},
 		{"reset, 402: the doubt stays", post, []step{reset, status(402)}, true},
@@ -427,4 +436,43 @@ func TestInDoubt_withinClassify(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Len(t, resilienthttp.Attempts(resp), 1)
+}
+
+// §4.18a: an API may say in its own words that nothing was executed, and Classify may not believe that a response proves it.
+func TestNotExecuted(t *testing.T) {
+	says := func(notExecuted bool) func(*resilienthttp.Attempt) resilienthttp.Verdict {
+		return func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+			if a.Response == nil || a.Response.StatusCode == http.StatusOK {
+				return resilienthttp.VerdictDefault
+			}
+			a.NotExecuted = notExecuted
+			return resilienthttp.VerdictThrottled
+		}
+	}
+	rateExceeded := func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+		a.NotExecuted = bytes.Contains(body, []byte("status 400"))
+		return resilienthttp.VerdictThrottled
+	}
+	for _, row := range []struct {
+		name   string
+		policy resilienthttp.Policy
+		reply  step
+		again  bool
+		doubt  bool
+	}{
+		{"a 500 that Classify knows: repeated", resilienthttp.Policy{Classify: says(true)}, status(500), true, false},
+		{"a 400 that ClassifyBody knows: repeated", resilienthttp.Policy{ClassifyBody: rateExceeded}, status(400), true, false},
+		{"a 400 that ClassifyBody does not know: not repeated", resilienthttp.Policy{ClassifyBody: rateExceeded}, status(404), false, false},
+		{"a 429 after the work: not repeated", resilienthttp.Policy{Classify: says(false)}, status(429), false, true},
+		{"a lost response is not known to Classify: not repeated", resilienthttp.Policy{Classify: says(true)}, failing(errReset), false, true},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(row.reply, status(200))
+			tr := withoutKeys(&resilienthttp.Transport{Base: base, Policy: row.policy})
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://api.test/", "charge"))
+			finish(t, resp, err)
+			require.Equal(t, row.again, len(base.sent) == 2)
+			require.Equal(t, row.doubt, resilienthttp.InDoubt(resp, err))
+		})
+	}
 }

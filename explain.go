@@ -89,7 +89,7 @@ func explain(c *Call) *explanation {
 			}
 			e.queue(sentAfter, at, a)
 		}
-		e.row(transcript.Duration(at), name(a), transcript.Duration(a.Latency), outcome(a))
+		e.row(transcript.Duration(at), name(a), transcript.Duration(a.Latency), resultOf(a))
 		free = max(free, at+a.Latency)
 	}
 	if ended {
@@ -182,7 +182,7 @@ func name(a *Attempt) string {
 	return text
 }
 
-func outcome(a *Attempt) string {
+func resultOf(a *Attempt) string {
 	switch {
 	case a.Response != nil:
 		text := strconv.Itoa(a.Response.StatusCode) + ", " + judged(a)

@@ -88,7 +88,7 @@ at  event     result
 0s  rejected  circuit breaker is open: the server has failed for 0s, next call in about 1m`,
 		},
 		{
-			name: "circuit opens during the wait: the wait, and the rejection", steps: []step{took(status(500))},
+			name: "circuit opens during the wait: the wait, and the response", steps: []step{took(status(500))},
 			setup: func(tr *resilienthttp.Transport) {
 				tr.Breaker = &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Static: true, Cooldown: time.Minute}
 				tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) {
@@ -99,11 +99,11 @@ at  event     result
 				}}
 			},
 			want: `
-GET to api.test: circuit breaker is open: the server has failed for 1s, 1 attempt, 1.01s
+GET to api.test: 500, 1 attempt, 1.01s
 at     event      took  result
 0s     attempt 1  10ms  500, transient
 10ms   wait       1s    for a retry that was not sent
-1.01s  rejected         circuit breaker is open: the server has failed for 1s, next call in about 1m`,
+1.01s  no retry         circuit breaker is open, next call in about 1m`,
 		},
 		{
 			name: "fixed limit: the wait for a permit", steps: []step{took(status(200))}, calls: 2,

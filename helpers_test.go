@@ -61,15 +61,17 @@ func (b *scriptedBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := sent{
 		Request: r, Header: r.Header.Clone(), Body: r.Body, ContentLength: r.ContentLength, At: time.Now(),
 	}
-	if r.Body != nil {
+	switch {
+	case r.Body == nil:
+	case b.unread:
 		defer r.Body.Close()
-		if !b.unread {
-			text, err := io.ReadAll(r.Body)
-			if err != nil {
-				return nil, err
-			}
-			s.Text = string(text)
+	default: // as net/http does: the body is closed when it is sent, and the response comes later
+		text, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil {
+			return nil, err
 		}
+		s.Text = string(text)
 	}
 	b.mu.Lock()
 	next := b.steps[min(len(b.sent), len(b.steps)-1)]

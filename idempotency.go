@@ -160,7 +160,7 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		return ""
 	}
 	if c := callOf(from); c != nil {
-		if c.redirected.Swap(true) {
+		if c.note(keyRedirected) {
 			return "" // the program sends Response.Request again: another operation
 		}
 		return c.key.value

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
@@ -89,7 +90,7 @@ type waitSeries struct {
 // endsWith reports whether there is no wait after the attempt. A 409 that is no result comes back at
 // once, while the attempt before it may have taken most of the time: then there is one wait more.
 func (s *waitSeries) endsWith(last *attempt) bool {
-	return s.over && (s.reopened || !last.responded(http.StatusConflict))
+	return s.over && (s.reopened || last.came != http.StatusConflict)
 }
 
 // backoff chooses the wait before the next attempt. The wait that the server asks for is added to
@@ -134,9 +135,9 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.timedOut, s.step = true, max(s.step, afterSlow)
 	case failed.timedOut():
 		s.over = true
-	case failed.conflict:
+	case failed.outcome.Trouble == outcome.Busy:
 		s.step = max(s.step, afterSlow)
-	case failed.report.fact == notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
+	case failed.outcome.Trouble == outcome.Overload:
 		s.step = max(s.step, afterOverload)
 	}
 	attempts, remaining := c.policy.MaxAttempts, c.timeLeft(failed, now)

@@ -15,6 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
@@ -193,7 +194,7 @@ const manyCalls = 20
 // has many.
 func (l *traceLogger) clientErrors(done *Call) {
 	c := done.of
-	if c == nil || c.last.class() != classClientError && c.last.class() != classThrottled {
+	if c == nil || c.last.outcome.Count != outcome.CountClientError && c.last.outcome.Count != outcome.CountThrottled {
 		return
 	}
 	at, code := time.Since(c.origin), done.Response.StatusCode

@@ -5,6 +5,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
@@ -27,15 +28,15 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	held := a.permits.circuit
 	a.permits.circuit = circuit.Permit{}
 	change := held.Done(circuit.Result{
-		Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.visit.Again,
+		Server: a.outcome.Server, Took: a.report.Latency, TimeOut: a.outcome.Trouble == outcome.Slow, Retry: a.visit.Again,
 		InFlight: a.visit.Record.inFlight.Count() - 1,
-		Forsaken: a.outcome == circuit.Failure && a.isForsaken(now),
+		Forsaken: a.outcome.Server == outcome.Fails && a.isForsaken(now),
 	}, now)
 	a.reportQuota(info, now)
 	a.leaveFlight()
 	a.call.route.Done(&a.visit, route.Result{
-		Sent: a.report.Start, Now: now, Success: a.outcome == circuit.Success, Failure: a.report.Verdict.retryable(),
-		NoWork: a.didNothing(), RetryAfter: a.report.RetryAfter,
+		Sent: a.report.Start, Now: now, Success: a.outcome.Server == outcome.Works, Failure: a.report.Verdict.retryable(),
+		NoWork: a.report.work.NotDone(), RetryAfter: a.report.RetryAfter,
 	})
 	return change
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
@@ -176,7 +177,7 @@ func quotaSaid(q *QuotaStatus) string {
 // the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
-	r := quota.Response{Status: a.report.status(), NotSent: a.report.fact == notSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
+	r := quota.Response{Status: a.report.status(), NotSent: a.report.work == outcome.NotSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
 	if wait := a.report.RetryAfter; wait != info.wait() { // Classify has changed it
 		r.AsksToWait, r.RetryAfter = wait > 0, wait
 	}

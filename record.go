@@ -9,6 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
@@ -61,12 +62,12 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
 	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(window.Status/window.Buckets))
 	n, calls := r.ended.counts(at, 0, window.Buckets)
-	answersFail := s.Responses.Failures() > calls-n[classSuccess]-n[classClientError]
+	answersFail := s.Responses.Failures() > calls-n[outcome.CountSuccess]-n[outcome.CountClientError]
 	for i := range s.Responses.History {
 		n, calls := r.ended.counts(at, i, i+1)
 		part := &s.Responses.History[window.Buckets-1-i]
-		if *part = (MinuteStatus{Calls: calls, Failures: calls - n[classSuccess]}); !answersFail {
-			part.Failures -= n[classClientError]
+		if *part = (MinuteStatus{Calls: calls, Failures: calls - n[outcome.CountSuccess]}); !answersFail {
+			part.Failures -= n[outcome.CountClientError]
 		}
 	}
 }
@@ -121,18 +122,15 @@ func (r *record) succeededLately(at time.Duration) bool {
 	return r.succeededWithin(earlyWaits[afterSlow-1], at)
 }
 
-// failed reports whether the attempt failed or had no response in time.
-func (a *attempt) failed() bool { return a.outcome == circuit.Failure || a.outcome == circuit.Timeout }
-
 func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
-	case a.failed():
+	case a.outcome.Server == outcome.Fails:
 		if hash := a.call.routeHash(); r.failed.add(hash) {
 			r.works.Store(false)
 			r.worked.CompareAndSwap(hash, 0)
 		}
-	case a.outcome == circuit.Success:
+	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
 		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled || r.failed.any() {
 			hash := a.call.routeHash()
@@ -144,9 +142,9 @@ func (a *attempt) noteOutcome(now time.Time) {
 				r.worked.Store(hash)
 			}
 		}
-	case a.end == endCanceled: // it may have hung
+	case a.came == outcome.Canceled, a.came == outcome.CallDeadline: // it may have hung
 		r.failed.add(a.call.routeHash())
-	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
+	case a.came.Over() && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
 		// above a quantile.
@@ -155,7 +153,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 }
 
 func (a *attempt) noteFailure(now time.Time) {
-	if class := a.class(); class != classSuccess && class != classNone {
+	if count := a.outcome.Count; count != outcome.CountSuccess && count != outcome.CountNone {
 		status := &FailureStatus{At: now, ErrorType: a.report.errorType(), Policies: a.report.Policies()}
 		if resp := a.report.Response; resp != nil {
 			status.Status = resp.StatusCode
@@ -169,7 +167,7 @@ func (a *attempt) noteFailure(now time.Time) {
 
 func (c *call) noteEnd(resp *http.Response) {
 	a := c.last
-	if a != nil && a.failed() && a.report.Verdict.retryable() {
+	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
 		if failing := &a.visit.Record.failing; !failing.Load() {
 			failing.Store(true)
 		}
@@ -180,7 +178,7 @@ func (c *call) noteEnd(resp *http.Response) {
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
-	c.record.ended.add(c.failingSince(c.record), at, c.class())
+	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
 		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took)) // another goroutine may have been first
 	}

@@ -2,13 +2,11 @@ package resilienthttp
 
 import (
 	"errors"
-	"io"
 	"math"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -23,30 +21,18 @@ const (
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
 	later   []*attempt         // the attempts after the first, in the order of their starts
-	to      visit              // where the next retry goes
+	plan    *plan              // of the last retry; nil: none was planned
 	next    *attempt           // the last retry that was prepared
-	due     time.Time          // when the next retry may be sent
-	restsTo time.Time          // while the circuit holds it, it is no probe before
-	body    io.ReadCloser      // its body, from GetBody; nil: none, or it is sent
-	bodyErr error              // the error of GetBody
+	bodyErr error              // why the next retry has no body
 	wait    time.Duration      // the last result of the Backoff
 	permit  retrybudget.Permit // the tokens of the next retry
 	series  waitSeries
-	late    bool // the next retry takes its tokens when it is sent
-	turn    bool // the next retry takes none, and waits for its turn
 	waiting bool // the call waits before a retry
-	unread  bool // the retry may not be sent, so the last response may be the result: its body is unread
 
 	notBefore time.Time // of the call that has ended; zero: unknown
 }
 
-func (s *retryState) release() {
-	s.permit.Cancel()
-	if body := s.body; body != nil {
-		s.body = nil
-		_ = body.Close()
-	}
-}
+func (s *retryState) release() { s.permit.Cancel() }
 
 func (c *call) retryState() *retryState {
 	if c.retries == nil {
@@ -68,18 +54,14 @@ func (c *call) retry() {
 		}
 		failed = c.canceled(err)
 	}
-	if failed.Reason == ErrBudgetExhausted { // as if it had been so when the wait began
-		c.stop(ErrBudgetExhausted)
-		return
-	}
-	if c.retries != nil && c.retries.unread {
-		if c.last.report.Response != nil && c.ctx.Err() == nil {
-			c.stop(failed.Reason) // a call that was held returns the response that it has
-			return
-		}
+	switch {
+	case c.last.report.Response != nil && c.ctx.Err() == nil,
+		failed.Reason == ErrBudgetExhausted, failed.Reason == ErrNotReplayable: // as if it had been so when the wait began
+		c.stop(failed.Reason)
+	default:
 		c.last.discard()
+		c.fail(failed)
 	}
-	c.fail(failed)
 }
 
 // shouldRetry decides whether the last attempt is retried, and at what time.
@@ -94,98 +76,16 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 		}
 		return time.Time{}, false
 	}
-	wait, reason := c.planMove(last)
+	p, reason := c.planRetry()
 	if last.report.StopReason = reason; reason != nil {
 		last.report.RetryWait = last.report.RetryAfter
 		return time.Time{}, false
 	}
-	last.report.RetryWait = wait
+	last.report.RetryWait = p.wait
 	runHooks(c, retryWait, &last.report)
 	c.setRetryWaiting(true)
-	if c.retries.unread {
-		last.readAhead() // so that its connection is free: the probe needs one
-	} else {
-		last.discard() // the drain is a part of the wait
-	}
-	return c.retries.due, true
-}
-
-// planRetry decides about a retry. It reserves the next wait of the series, a body, and then the
-// tokens of the budget. reason is the StopReason if there is no retry. A retry that moves to an
-// endpoint that the call has not tried needs no wait.
-func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason error) {
-	now, moves := time.Now(), to.Moves()
-	hold := time.Duration(0) // how long the retry may wait for the circuit
-	if !moves && c.record.circuit.Holds(now) {
-		hold = c.mayHold(c.record, now)
-	}
-	held := hold > 0
-	paced := !moves && !held                                                   // by the series of waits
-	nothingDone := last.didNothing() && rejectedInside(last.report.Err) == nil // otherwise Base may have sent it before
-	repeatable := c.repeats >= repeatsResult || c.key.value != ""              // after an attempt that the server may have executed
-	switch {
-	case !nothingDone && !last.permitted && !repeatable:
-		return 0, ErrNotIdempotent
-	case !c.replayable:
-		return 0, ErrNotReplayable
-	case c.number >= c.maxAttempts(), paced && c.retries != nil && c.retries.series.endsWith(last):
-		return 0, c.whyNoAttempt()
-	case last.end == endTimeout && c.policy.AttemptTimeout == 0 && last.report.Latency >= maxResponseTime:
-		return 0, c.whyNoAttempt()
-	case c.owner != ownerCall:
-		return 0, ErrSingleAttempt
-	}
-	state := c.retryState()
-	switch {
-	case held:
-		state.unread = true
-		backoff := c.backoff(last, now)
-		state.restsTo = now.Add(min(backoff, hold/2))
-		if last.report.RetryAfter > 0 {
-			wait = backoff // the circuit may close earlier
-		}
-	case paced:
-		wait = c.backoff(last, now)
-	}
-	at := now.Add(wait)
-	blocked := to.Record.quotas.Load().BlockedUntil(c.quotaRequest(to), now) // zero: not blocked; differences to it saturate
-	longest := c.policy.MaxRetryAfter
-	tooLong := !moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest
-	switch {
-	case !held && c.record.circuit.Rejects(at) != nil && c.mayHold(c.record, at) <= 0, !moves && c.record.circuit.TooLate():
-		return 0, ErrBreakerOpen
-	case longest > 0 && tooLong:
-		return 0, ErrRetryAfter
-	case !moves && c.room(at) < 0, c.spare(at) < 0, c.spare(blocked) < 0:
-		return 0, ErrDeadline
-	case c.hasBody && !c.getBody():
-		return 0, ErrNotReplayable
-	}
-	limited := last.tooMany() && !blocked.IsZero() // then one retry is sent at a time
-	state.late, state.turn = false, false
-	if !held && !limited && !c.payRetry(last, to, now) { // otherwise the circuit paces it, or has paced the attempt before the Retry-After
-		if !paced || !c.waitsForLimit(last, now) {
-			return 0, ErrBudgetExhausted
-		}
-		wait = c.untokened(last.report.RetryAfter, now)
-		at = now.Add(wait)
-		state.turn, state.unread = true, true
-	}
-	if last.conflict {
-		c.conflicts.Add(1)
-	}
-	state.due, state.to = at, *to
-	return wait, nil
-}
-
-// waitsForLimit reports whether a retry needs no token: a limit has rejected the attempt, so the server has done no work, and
-// it says when another one may follow, or has served one lately.
-func (c *call) waitsForLimit(last *attempt, now time.Time) bool {
-	report := &last.report
-	limited := last.end == endResponse && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
-	mayWait := !c.budget.Static && c.rateLimit.engine().MaxWait > 0
-	serves := last.tooMany() && c.record.succeededWithin(untokenedWait, now.Sub(c.origin))
-	return limited && (report.RetryAfter > 0 || serves) && mayWait && c.leftForLimit(now.Add(report.RetryAfter)) >= 0
+	last.readAhead() // so that its connection is free, and the response can be the result if no retry is sent
+	return p.at(), true
 }
 
 // leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
@@ -194,18 +94,6 @@ func (c *call) leftForLimit(at time.Time) time.Duration {
 		return c.start.Add(c.rateLimit.engine().MaxWait).Sub(at)
 	}
 	return c.room(at)
-}
-
-// payRetry takes the tokens of a retry. After a timeout it only asks whether there may be enough when it is sent.
-func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
-	stays := !to.Moves()
-	if c.retries.late = stays && last.timedOut() && c.mayAwait(); c.retries.late {
-		return c.record.bucket.MayAwait(&c.budget.rules, now)
-	}
-	c.retries.permit, ok = c.takeTokens(retrybudget.Request{
-		Slow: stays && last.timedOut(), Batch: c.priority == PriorityBatch, Displaces: stays && last.tooMany(), Cost: c.costOf(last),
-	}, now, c.record, last.visit.Record)
-	return ok
 }
 
 // mayAwait reports whether a retry after a timeout may wait for others. A batch call must not take the turn of another one,
@@ -220,7 +108,7 @@ func (c *call) await() *Error {
 	now, bucket := time.Now(), c.record.bucket
 	limits := waitqueue.Limits{Ctx: c.ctx, Since: c.start}
 	var ok bool
-	if c.retries.late {
+	if c.retries.plan.pace == paceQueued {
 		limits.MaxWait = min(maxHoldSlow, c.room(now))
 		c.retries.permit, ok = bucket.Await(&c.budget.rules, now, limits)
 	} else {
@@ -239,7 +127,7 @@ func (c *call) await() *Error {
 func (c *call) costOf(last *attempt) float64 {
 	quick := last.visit.Record.responses.Get()
 	switch {
-	case last.report.fact == notSent:
+	case last.report.work == outcome.NotSent:
 		return unsentCost
 	case last.tooMany(), quick > 0 && last.report.Latency >= quick:
 		return 1
@@ -306,17 +194,6 @@ func (c *call) takeTokens(r retrybudget.Request, now time.Time, to, from *record
 	return permit, ok
 }
 
-// getBody gets the body of the retry before the failed response is closed. Without a body, that
-// response is the result of the call.
-func (c *call) getBody() bool {
-	state := c.retries
-	if state.body, state.bodyErr = c.newBody(); state.bodyErr == nil {
-		return true
-	}
-	c.timeline.wait(time.Now()) // GetBody may have taken long
-	return false
-}
-
 // spare returns how much later than the given time an attempt could start and still get its
 // response before the deadline. It is negative if the response would be too late.
 func (c *call) spare(at time.Time) time.Duration {
@@ -349,7 +226,7 @@ func (c *call) reserve(response time.Duration) time.Duration {
 }
 
 func (c *call) prepareRetry() error {
-	if c.retries.late || c.retries.turn {
+	if pace := c.retries.plan.pace; pace == paceQueued || pace == paceTurn {
 		if err := c.await(); err != nil {
 			return err
 		}
@@ -357,7 +234,7 @@ func (c *call) prepareRetry() error {
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())
 	c.number++
-	next := &attempt{call: c, visit: c.retries.to}
+	next := &attempt{call: c, visit: c.retries.plan.to}
 	next.report.of, next.report.Number = next, c.number
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
@@ -367,16 +244,12 @@ func (c *call) prepareRetry() error {
 }
 
 func (a *attempt) timedOut() bool {
-	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.report.Err)
+	return a.came == outcome.AttemptTimeout || a.came == outcome.NetworkTimeout
 }
 
 // tooMany reports whether the server says that it has too many requests, and not when it will have fewer.
 func (a *attempt) tooMany() bool {
-	return a.report.RetryAfter <= 0 && a.responded(http.StatusTooManyRequests)
-}
-
-func (a *attempt) responded(statuses ...int) bool {
-	return a.end == endResponse && slices.Contains(statuses, a.report.status())
+	return a.report.RetryAfter <= 0 && a.came == http.StatusTooManyRequests
 }
 
 // maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer

@@ -236,7 +236,9 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 		}},
 		{"rejected by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() { openBreaker(t, tr) })
-			require.ErrorIs(t, discard(tr, get(t)), resilienthttp.ErrBreakerOpen)
+			resp := roundTrip(t, tr, get(t))
+			require.Equal(t, resilienthttp.ErrBreakerOpen, lastOf(t, resp).StopReason)
+			readAll(t, resp)
 			time.Sleep(2 * time.Minute) // the cooldown
 		}},
 		{"rejected by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
@@ -245,9 +247,9 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 				same := &resilienthttp.Transport{Base: base, RateLimit: tr.RateLimit}
 				_ = discard(same, get(t))
 			})
-			_, err := tr.RoundTrip(get(t))
-			require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-			require.Len(t, asError(t, err).Attempts, 1)
+			resp := roundTrip(t, tr, get(t))
+			require.Equal(t, resilienthttp.ErrRateLimited, lastOf(t, resp).StopReason)
+			readAll(t, resp)
 			time.Sleep(3000 * time.Second)
 		}},
 		{"GetBody fails", func(t *testing.T, tr *resilienthttp.Transport) {

@@ -11,6 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/eventstream"
 	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // pendingTime is the time after the first pending event after which the response is returned.
@@ -81,8 +82,8 @@ type heldStream struct {
 	rules   *Stream
 	body    *heldBody
 	events  eventstream.Splitter
-	pending bool   // a pending event was there
-	failure uint16 // the status that the failure event is like; 0: none
+	pending bool            // a pending event was there
+	failure outcome.Verdict // of the failure event; 0: none
 }
 
 func (h *heldStream) read(a *attempt) error {
@@ -151,13 +152,14 @@ func (h *heldStream) decides(e eventstream.Event) bool {
 	case VerdictPending:
 		h.pending = true
 		return false
-	case VerdictThrottled:
-		h.failure = http.StatusTooManyRequests
-	case VerdictTransient:
-		h.failure = http.StatusInternalServerError
-	case VerdictPermanent:
-		h.failure = http.StatusBadRequest
+	case VerdictThrottled, VerdictTransient, VerdictPermanent:
+		h.failure = outcome.Verdict(verdict)
 	default:
 	}
 	return true
+}
+
+// statusOfEvent has the status that a failure event is like.
+var statusOfEvent = [...]int{ //nolint:gochecknoglobals // never written to
+	outcome.Throttled: http.StatusTooManyRequests, outcome.Transient: http.StatusInternalServerError, outcome.Permanent: http.StatusBadRequest,
 }

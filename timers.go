@@ -138,7 +138,7 @@ func (a *attempt) due() (event timerEvent) {
 		return nothing // RoundTrip may have returned, and the caller may reuse the request
 	}
 	age := time.Since(a.report.Start)
-	idle := age - time.Duration(a.upload.Load())
+	idle := age - a.upload.progressAt()
 	switch {
 	case t.cut > 0 && idle >= t.cut:
 		a.endWith(ErrAttemptTimeout)

@@ -6,20 +6,28 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // Attempt is the record of one attempt of a call. Hooks must not modify it nor keep the pointer.
 // Copies may be kept.
 type Attempt struct {
-	Number     int    // from 1; a hedge has the number of its attempt
-	Hedge      bool   // the attempt is a hedge
-	Concurrent bool   // it was sent while another was in flight: a hedge, or because that was slow
-	FixedLimit bool   // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
-	Held       bool   // it waited for the circuit
-	Resent     bool   // net/http has sent it again by itself, because a reused connection broke: see InDoubt
-	fact       fact   // what is known of its work
-	event      uint16 // the status that the failure event of its stream is like; 0: none
-	Endpoint   string // its Name in package endpoints; "" means that the call has no list
+	Number     int  // from 1; a hedge has the number of its attempt
+	Hedge      bool // the attempt is a hedge
+	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
+	FixedLimit bool // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
+	Held       bool // it waited for the circuit
+	Resent     bool // net/http has sent it again by itself, because a reused connection broke: see InDoubt
+
+	// NotExecuted means that the response, or HTTP/2, proves that the server executed nothing of the request:
+	// see the table of docs/retries.md. Policy.ClassifyBody and Policy.Classify may set it, for an API that
+	// says so in its own words. The request may then be repeated, also without a key and elsewhere.
+	NotExecuted bool
+
+	work     outcome.Work
+	event    outcome.Verdict // of the failure event of its stream; 0: none
+	Endpoint string          // its Name in package endpoints; "" means that the call has no list
 
 	of    *attempt     // nil: a program made it
 	named *[]string    // see Policies; nil: none
@@ -209,7 +217,7 @@ func runHooks[E any](c *call, pick func(*Trace) func(E), event E) {
 func (a *Attempt) status() int {
 	switch {
 	case a.event != 0:
-		return int(a.event)
+		return statusOfEvent[a.event]
 	case a.Response != nil:
 		return a.Response.StatusCode
 	}

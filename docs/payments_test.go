@@ -71,7 +71,7 @@ func (s *shop) pay(ctx context.Context, p *payment) error {
 	case err == nil && slices.Contains([]int{400, 402, 422}, resp.StatusCode):
 		p.State = declined // the same request gets the same response
 	default:
-		p.State = before // nothing was done: a 429, a 503, a wrong credential
+		p.State = before // nothing was done: a 429, a wrong credential, not sent
 	}
 	p.Again = resilienthttp.NotBefore(resp, err)
 	return s.store(p)
@@ -103,6 +103,10 @@ func paymentsExample(t *testing.T) string {
 func TestPayments(t *testing.T) {
 	var charges http.Handler = &faulttest.Idempotent{}
 	status := func(code int) http.Handler { return usual(faulttest.Status(code)) }
+	tooMany := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
 	elsewhere := func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://elsewhere.test/charges", http.StatusTemporaryRedirect)
 	}
@@ -120,8 +124,9 @@ func TestPayments(t *testing.T) {
 		{"a wrong credential: open, until it is corrected", open, open, status(http.StatusUnauthorized), 1},
 		{"in doubt, and declined: in doubt, because the provider may have forgotten the key", inDoubt, inDoubt, status(http.StatusPaymentRequired), 1},
 		{"a decline after a lost response: in doubt", open, inDoubt, faulttest.Sequence(lost(charges), status(http.StatusPaymentRequired)), 2},
-		{"too many requests for longer than the call: open", open, open, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1},
-		{"in doubt, and then not sent: in doubt", inDoubt, inDoubt, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1},
+		{"too many requests for longer than the call: open", open, open, tooMany, 1},
+		{"away for longer than the call, as a proxy says: in doubt, because it says so after the work too", open, inDoubt, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1},
+		{"in doubt, and then rejected: in doubt", inDoubt, inDoubt, tooMany, 1},
 		{"a redirect's GET after a lost response: in doubt", open, inDoubt, faulttest.Script{
 			{Route: "POST /charges", Handler: faulttest.Sequence(lost(charges), http.RedirectHandler("/charges/1", http.StatusSeeOther))},
 			{Handler: usual(faulttest.OK(""))},

@@ -13,6 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
@@ -28,14 +29,17 @@ import (
 // The class is by resilienthttp.InDoubt, and then by the status:
 //
 //	2xx                                   ClassSucceeded
-//	408, 421, 425, 429                    ClassFailed
-//	503 with Retry-After                  ClassFailed
+//	421, 425, 429, throttling 403         ClassFailed
+//	not executed, as the response says    ClassFailed
 //	rejected by the Transport, not sent   ClassFailed
-//	409, other 5xx, 1xx, 3xx              ClassUnknown
+//	408, 409, 499, 5xx, 1xx, 3xx          ClassUnknown
 //	timeout, reset, body not readable     ClassUnknown
 //	no 2xx, and net/http sent it twice    ClassUnknown
 //	other 4xx                             ClassDeclined
 //	no valid request                      ClassDeclined, Code "request"
+//
+// A response says that nothing was executed by Request-Executed: ?0, or by a field of Envoy: see docs/retries.md. A 503 with
+// Retry-After does not say so, because proxies send it after the work too.
 //
 // To make a Finder, embed HTTP in a type with a method Find. Find may send the status query
 // through a second HTTP: its Read returns ClassNotFound for a 404.
@@ -235,18 +239,13 @@ func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 // classOf returns the class of a response. A redirect that was not followed and a 409 do not say what became of the
 // work: another attempt may be at it.
 func classOf(resp *http.Response) Class {
-	status := resp.StatusCode
-	switch {
+	switch status := resp.StatusCode; {
 	case status >= 200 && status < 300:
 		return ClassSucceeded
 	case resilienthttp.InDoubt(resp, nil), status < 400, status == http.StatusConflict:
 		return ClassUnknown
-	case status >= 500:
+	case outcome.OfResponse(status, resp.Header).Work == outcome.NotExecuted:
 		return ClassFailed
-	}
-	switch status {
-	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests:
-		return ClassFailed // no work was done
 	}
 	return ClassDeclined
 }

@@ -12,10 +12,11 @@
 // endpoint has a breaker, a retry budget, quotas and latencies of its own.
 //
 //   - A GET, a PUT and every other idempotent method may go to any endpoint.
-//   - A POST goes to another endpoint only if the first one did no work for certain: it refused the
-//     connection, or responded 408, 421, 425, 429, or 503 with Retry-After. A should-retry header permits
-//     a retry at the same endpoint only. With SharedKeys, a POST that has an
-//     idempotency key moves like a GET.
+//   - A POST goes to another endpoint only if the first one certainly executed nothing: it refused the
+//     connection, for example, or responded 421, 425, 429, or any failure with Request-Executed: ?0. A 503
+//     with Retry-After proves nothing, because proxies send it after the work too. A should-retry header
+//     permits a retry at the same endpoint only. With SharedKeys, a POST that has an idempotency key moves
+//     like a GET.
 //
 // A request for a URL below no endpoint passes unchanged. See docs/endpoints.md.
 package endpoints

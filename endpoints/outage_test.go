@@ -207,7 +207,8 @@ func TestTransport_hostile(t *testing.T) {
 		{"a body shorter than Content-Length", says("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nab"), true, false},
 		{"a 500 with a body that breaks", says("HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\nab"), false, false},
 		{"a 429 and a close", says("HTTP/1.1 429 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), false, true},
-		{"a 503 that asks to wait for years", says("HTTP/1.1 503 No\r\nRetry-After: 99999999\r\nContent-Length: 0\r\n\r\n"), false, true},
+		{"a 503 that asks to wait for years", says("HTTP/1.1 503 No\r\nRetry-After: 99999999\r\nContent-Length: 0\r\n\r\n"), false, false},
+		{"a 503 that says that nothing was executed", says("HTTP/1.1 503 No\r\nRequest-Executed: ?0\r\nRetry-After: 99999999\r\nContent-Length: 0\r\n\r\n"), false, true},
 		{"headers without an end", func(conn net.Conn) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
 			for range 3 {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
@@ -41,17 +42,20 @@ func ClassifyStatus(code int) Status {
 // response of another server proves less:
 //
 //	409, 423 with Retry-After  Unknown: another request with the key may be in progress
-//	503 without Retry-After    Unknown: a proxy may have lost the server's response
+//	408, 503                   Unknown: a proxy may have lost the server's response
+//	not executed, as it says   FailedRetryable: the response has Request-Executed: ?0, or a
+//	                           field of Envoy that says the same (see docs/retries.md)
 //
 // Pass the key on and set Options.Takeover to Reexecute if the other server honours keys:
 // the next request then asks it again. If the handler's Transport makes several attempts,
 // see also resilienthttp.InDoubt.
 func ClassifyForwarded(status int, h http.Header) Status {
-	asked := retryAfter(h)
-	switch {
-	case status == http.StatusConflict,
-		status == http.StatusLocked && asked,
-		status == http.StatusServiceUnavailable && !asked:
+	switch work := outcome.OfResponse(status, h).Work; {
+	case work == outcome.NotExecuted:
+		return FailedRetryable
+	case work == outcome.InDoubt,
+		status == http.StatusConflict,
+		status == http.StatusLocked && retryAfter(h):
 		return Unknown
 	default:
 		return ClassifyStatus(status)

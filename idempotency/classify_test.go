@@ -28,11 +28,18 @@ func TestClassifyForwarded(t *testing.T) {
 		for _, after := range []string{"", "5", "Mon, 02 Jan 2034 15:04:05 GMT", "soon"} {
 			asked := after != "" && after != "soon"
 			want := idempotency.ClassifyStatus(code)
-			if code == 409 || code == 423 && asked || code == 503 && !asked {
+			switch {
+			case code == 409 || code == 423 && asked || code == 503 || code == 408:
 				want = idempotency.Unknown
+			case code == 403 && asked, code == 421:
+				want = idempotency.FailedRetryable
 			}
 			got := idempotency.ClassifyForwarded(code, http.Header{"Retry-After": {after}})
 			require.Equal(t, want, got, "%d, Retry-After: %q", code, after)
+			if code >= 400 {
+				said := idempotency.ClassifyForwarded(code, http.Header{"Retry-After": {after}, "Request-Executed": {"?0"}})
+				require.Equal(t, idempotency.FailedRetryable, said, "%d, not executed", code)
+			}
 		}
 	}
 }
@@ -60,7 +67,7 @@ func TestHandler_classifiesResponses(t *testing.T) {
 		{"503: the key is free", 503, "", nil, 0, idempotency.FailedRetryable},
 		{"forwarded 409: unknown", 409, "", forwarded, 0, idempotency.Unknown},
 		{"forwarded 503: unknown", 503, "", forwarded, 0, idempotency.Unknown},
-		{"forwarded 503 with Retry-After: the key is free", 503, "1", forwarded, 0, idempotency.FailedRetryable},
+		{"forwarded 503 with Retry-After: unknown", 503, "1", forwarded, 0, idempotency.Unknown},
 		{"forwarded 409, Reexecute: the key is free", 409, "1", forwarded, idempotency.Reexecute, idempotency.FailedRetryable},
 		{"forwarded 503, Reexecute: the key is free", 503, "", forwarded, idempotency.Reexecute, idempotency.FailedRetryable},
 		{"forwarded 402: final", 402, "", forwarded, idempotency.Reexecute, idempotency.FailedFinal},

@@ -160,6 +160,9 @@ func TestNumbersAgree(t *testing.T) {
 				if i%4 == 0 {
 					host = "down.test"
 				}
+				if i%8 == 0 { // an open circuit rejects it at once
+					ctx = resilienthttp.WithSingleAttempt(ctx)
+				}
 				err := called(t, rt, get(t, ctx, "http://"+host+"/"))
 				if err != nil {
 					_, ok := errors.AsType[*resilienthttp.Error](err)

@@ -10,7 +10,7 @@ import (
 // Anthropic returns a Transport for api.anthropic.com. The API does not honour keys. A completion (a POST to messages,
 // complete or count_tokens) may be done twice, so it is retried like a GET: a second one may be billed.
 // t.Policy.Idempotent = nil turns it off. Any other POST is retried only if the response means that it was not executed:
-// 429, 408, 503 with Retry-After, or x-should-retry, which Anthropic sends. A 429 of a spend limit
+// 429, or x-should-retry, which Anthropic sends. A 429 of a spend limit
 // (enforced_spend_limit_reached) is not retried. overloaded_error is throttling with any status.
 //
 // A stream is an answer when its first event of content is there: see resilienthttp.Stream. AttemptTimeout and

@@ -24,7 +24,7 @@ var completions = []string{"completions", "responses", "embeddings"} //nolint:go
 // OpenAI returns a Transport for api.openai.com and its regions. The API does not honour keys. A completion (a POST to
 // completions, responses or embeddings) may be done twice, so it is retried like a GET: a second one may be billed, and
 // one with a conversation adds its input twice. t.Policy.Idempotent = nil turns it off. Any other POST is retried only
-// if the response means that it was not executed: 429, 408, 503 with Retry-After, or x-should-retry, which OpenAI sends.
+// if the response means that it was not executed: 429, or x-should-retry, which OpenAI sends.
 //
 // A 429 of billing (insufficient_quota and similar codes) is not retried. A stream is an answer when its first event of
 // content is there: see resilienthttp.Stream. AttemptTimeout and ReadTimeout are 10 min. Each model has quotas of its

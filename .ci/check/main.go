@@ -27,7 +27,7 @@ func commands() []command {
 		{"invariants", "each promise of docs/maintainers/invariants.md has a test, and each number in a test is a promise", invariants},
 		{"words", "no word to avoid", words},
 		{"documents", "the pages: words, links, code, and a page for each exported name", documents},
-		{"names", "no more exported names than a user can learn", names},
+		{"names", "the exported names, and a warning if they grow", names},
 		{"corpora", "each fuzz target has inputs under version control", corpora},
 		{"fuzz", "run each fuzz target for FUZZTIME, a minute", fuzz},
 		{"publish", "install each module from an invented release, and run README's program", publish},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
@@ -108,23 +109,11 @@ type Change struct {
 	Opening  Opening
 }
 
-// Outcome is the meaning of an attempt's result for the circuit.
-type Outcome uint8
-
-// The outcomes of an attempt.
-const (
-	None      Outcome = iota // unknown: the caller canceled, or the attempt was not sent
-	Success                  // the server works
-	Failure                  // the server does not work
-	Responded                // success of a probe; None while the circuit is closed (429)
-	Timeout                  // the call's deadline passed: a Failure if the attempt took far longer than usual, else None
-)
-
 // Result is the result of an attempt.
 type Result struct {
-	Outcome Outcome
+	Server  outcome.Server // what the attempt says about the server; Rejects is a success of a probe, and nothing while the circuit is closed
 	Took    time.Duration
-	TimeOut bool // a Failure by a timeout
+	TimeOut bool // the server fails by a timeout
 	Retry   bool // not the first attempt of its call
 
 	InFlight int  // other attempts in flight in the scope
@@ -236,13 +225,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	if c == nil {
 		return nil
 	}
-	if r.Outcome == Timeout {
-		r.Outcome = None
-		if r.Took >= minTimeout(c.baseline.Get()) {
-			r.Outcome, r.TimeOut = Failure, true
-		}
-	}
-	if p.ended == nil && r.Outcome != Failure {
+	if p.ended == nil && r.Server != outcome.Fails {
 		return c.doneClosed(p.closed, r, now)
 	}
 	c.mu.Lock()
@@ -267,6 +250,9 @@ func (c *Circuit) done(p Permit, r Result, now time.Time) *Change {
 	}
 	return c.doneClosed(p.closed, r, now)
 }
+
+// Late reports whether an attempt without a response had far longer than usual.
+func (c *Circuit) Late(took time.Duration) bool { return took >= minTimeout(c.baseline.Get()) }
 
 // Usual returns the median latency of successes; 0: unknown.
 func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -24,7 +25,7 @@ var (
 
 func (s State) String() string { return [...]string{"closed", "half-open", "open"}[s] }
 
-var outcomes = map[byte]Outcome{'S': Success, 'F': Failure, 'A': Responded, 'N': None}
+var outcomes = map[byte]outcome.Server{'S': outcome.Works, 'F': outcome.Fails, 'A': outcome.Rejects, 'N': outcome.Silent}
 
 // recorded is a Breaker with one scope that records all changes.
 type recorded struct {
@@ -79,7 +80,7 @@ func (b *recorded) run(at time.Time, results string) (sent int) {
 	for i := range results {
 		if t, _, ok := b.admit(at); ok {
 			sent++
-			b.done(t, Result{Outcome: outcomes[results[i]]}, at)
+			b.done(t, Result{Server: outcomes[results[i]]}, at)
 		}
 	}
 	return sent
@@ -93,7 +94,7 @@ func (b *recorded) opened(t *testing.T, at time.Time) (until time.Time) {
 		if !ok {
 			return until
 		}
-		b.done(permit, Result{Outcome: Failure}, at)
+		b.done(permit, Result{Server: outcome.Fails}, at)
 	}
 	t.Fatal("does not open")
 	return
@@ -108,7 +109,7 @@ func (b *recorded) openedBy(t *testing.T, at time.Time, took time.Duration) time
 			if len(b.changes) > before {
 				return at
 			}
-			b.done(b.must(t, at), Result{Outcome: Failure, Took: took}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: took}, at)
 		}
 		at = at.Add(minStreakTime)
 	}
@@ -132,25 +133,25 @@ func TestPermit_ignoredAfterChange(t *testing.T) {
 		old = append(old, b.must(t, at))
 	}
 	at = b.opened(t, at)
-	late := func(o Outcome, n int) {
+	late := func(o outcome.Server, n int) {
 		for range n {
-			b.done(old[0], Result{Outcome: o}, at)
+			b.done(old[0], Result{Server: o}, at)
 			old = old[1:]
 		}
 	}
-	late(Failure, 5) // open: no second opening, no longer cooldown
+	late(outcome.Fails, 5) // open: no second opening, no longer cooldown
 	probe := b.must(t, at)
-	late(Success, 5) // half-open: they are no probes
-	late(Failure, 5)
+	late(outcome.Works, 5) // half-open: they are no probes
+	late(outcome.Fails, 5)
 	require.Equal(t, "open half-open", b.path())
-	b.done(probe, Result{Outcome: Success}, at)
-	late(Failure, 20) // closed again: they are not of this window
+	b.done(probe, Result{Server: outcome.Works}, at)
+	late(outcome.Fails, 20) // closed again: they are not of this window
 	require.Equal(t, "open half-open closed", b.path())
 	require.Equal(t, 1, b.run(at, "F"), "the window is fresh")
 	require.Equal(t, "open half-open closed", b.path())
 	require.Equal(t, 1, b.run(at, "FF"))
 	require.Equal(t, "open half-open closed open", b.path())
-	b.done(probe, Result{Outcome: Success}, at)
+	b.done(probe, Result{Server: outcome.Works}, at)
 	require.Equal(t, "open half-open closed open", b.path())
 }
 
@@ -171,7 +172,7 @@ func TestCircuit_status(t *testing.T) {
 	require.True(t, got.NotBefore.After(until), "it is in flight")
 	half.NotBefore = got.NotBefore
 	require.Equal(t, half, got)
-	b.done(probe, Result{Outcome: Failure}, until)
+	b.done(probe, Result{Server: outcome.Fails}, until)
 	again := b.Find(host).Status(until)
 	require.Equal(t, []int{6, 3, 1}, []int{again.Calls, again.Failures, again.Opening.FailedProbes}, "for which it opened, and since")
 	require.Equal(t, begun, again.Opening.OpenedAt)
@@ -179,7 +180,7 @@ func TestCircuit_status(t *testing.T) {
 	var names []string
 	b.NotClosed(func(key scope.Key) { names = append(names, key.Name) })
 	require.Equal(t, []string{"h"}, names)
-	b.done(b.must(t, again.NotBefore), Result{Outcome: Success}, again.NotBefore)
+	b.done(b.must(t, again.NotBefore), Result{Server: outcome.Works}, again.NotBefore)
 	b.NotClosed(func(scope.Key) { t.Error("closed") })
 	require.Equal(t, Closed, b.Find(host).Status(again.NotBefore).State)
 	require.Equal(t, 1, b.Find(host).Status(again.NotBefore).Openings, "the failed probe is no opening of a closed circuit")
@@ -195,11 +196,19 @@ func TestCircuit_statusOfSlowStart(t *testing.T) {
 	require.Equal(t, Closed, s.State)
 	require.InDelta(t, 0.25, s.Limit, 1e-9)
 	require.Zero(t, s.NotBefore)
-	b.done(b.must(t, at), Result{Outcome: Success, Took: outageLatency}, at)
+	b.done(b.must(t, at), Result{Server: outcome.Works, Took: outageLatency}, at)
 	s = b.Find(host).Status(at)
 	require.Equal(t, Closed, s.State)
 	require.Equal(t, at.Add(3*outageLatency), s.NotBefore, "it pauses")
 	require.Zero(t, b.Find(host).Status(s.NotBefore).NotBefore)
+}
+
+// atDeadline is the result of an attempt that the deadline of its call has ended: see the rows of CallDeadline in package outcome.
+func (b *recorded) atDeadline(took time.Duration) Result {
+	if b.Circuit(host).Late(took) {
+		return Result{Server: outcome.Fails, Took: took, TimeOut: true}
+	}
+	return Result{Took: took}
 }
 
 // §4.15: the call's deadline is a failure only if the attempt had far longer than usual.
@@ -219,13 +228,13 @@ func TestPermit_timeout(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{MinRequests: 1, FailureRatio: 0.01, Probes: 1, Static: true})
 			if tt.typical > 0 {
-				b.done(b.must(t, epoch), Result{Outcome: Success, Took: tt.typical}, epoch)
+				b.done(b.must(t, epoch), Result{Server: outcome.Works, Took: tt.typical}, epoch)
 			}
-			b.done(b.must(t, epoch), Result{Outcome: Timeout, Took: tt.took}, epoch)
+			b.done(b.must(t, epoch), b.atDeadline(tt.took), epoch)
 			require.Equal(t, tt.failure, b.path() == "open", "closed")
 
 			at := b.opened(t, epoch)
-			b.done(b.must(t, at), Result{Outcome: Timeout, Took: tt.took}, at)
+			b.done(b.must(t, at), b.atDeadline(tt.took), at)
 			if tt.failure {
 				require.Equal(t, "open half-open open", b.path())
 				return
@@ -240,17 +249,17 @@ func TestPermit_timeout(t *testing.T) {
 func TestBreaker_isBounded(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Hour})
 	until := b.opened(t, epoch)
-	run := func(name string, o Outcome) {
+	run := func(name string, o outcome.Server) {
 		key := scope.Key{Name: name}
 		for range 2 {
 			permit, _ := b.Circuit(key).Admit(epoch)
-			permit.Done(Result{Outcome: o}, epoch)
+			permit.Done(Result{Server: o}, epoch)
 		}
 	}
 	held := b.Circuit(scope.Key{Name: "held"})
 	held.Acquire()
 	for i := range 20_000 {
-		run(strconv.Itoa(i), Success)
+		run(strconv.Itoa(i), outcome.Works)
 	}
 	require.Same(t, held, b.Find(scope.Key{Name: "held"}), "a record points to it")
 	require.LessOrEqual(t, b.circuits.Len(), scope.DefaultMax)
@@ -258,7 +267,7 @@ func TestBreaker_isBounded(t *testing.T) {
 	require.True(t, rejects, "an open circuit outlives hosts that come and go")
 	require.Equal(t, until, notBefore)
 	for i := range 20_000 {
-		run(strconv.Itoa(i), Failure)
+		run(strconv.Itoa(i), outcome.Fails)
 	}
 	require.LessOrEqual(t, b.circuits.Len(), scope.DefaultMax, "also if all of them are open")
 }
@@ -282,7 +291,7 @@ func TestCircuit_oneChangeForManyFailures(t *testing.T) {
 				ready.Done()
 				ready.Wait()
 				if ok {
-					b.done(permit, Result{Outcome: Failure}, epoch)
+					b.done(permit, Result{Server: outcome.Fails}, epoch)
 				}
 			})
 		}
@@ -316,9 +325,9 @@ func TestCircuit_countsAllResults(t *testing.T) {
 				wg.Go(func() {
 					permit, _, _ := b.admit(epoch)
 					if i < failures {
-						b.done(permit, Result{Outcome: Failure}, epoch)
+						b.done(permit, Result{Server: outcome.Fails}, epoch)
 					} else {
-						b.done(permit, Result{Outcome: Success}, epoch)
+						b.done(permit, Result{Server: outcome.Works}, epoch)
 					}
 				})
 			}
@@ -384,7 +393,7 @@ func TestCircuit_stress(t *testing.T) {
 					t.Error("both closed and not, or neither")
 				}
 				c.mu.Unlock()
-				result := Result{Outcome: Outcome(r.IntN(5)), Took: time.Duration(r.Int64N(2) * r.Int64N(int64(2*time.Second))), Retry: retry}
+				result := Result{Server: outcome.Server(r.IntN(4)), Took: time.Duration(r.Int64N(2) * r.Int64N(int64(2*time.Second))), Retry: retry}
 				note(permit.Done(result, now()))
 				if r.IntN(8) == 0 {
 					permit.Cancel(now())
@@ -463,7 +472,7 @@ func TestCircuit_closedDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now = now.Add(10 * time.Millisecond)
 		permit, _ := c.Admit(now)
-		permit.Done(Result{Outcome: Success}, now)
+		permit.Done(Result{Server: outcome.Works}, now)
 		c.Rejects(now)
 	}))
 }
@@ -482,10 +491,10 @@ func TestCircuit_clockThatGoesBack(t *testing.T) {
 		{"slow start", time.Second / 2, func(t *testing.T, b *recorded, at time.Time) {
 			t.Helper()
 			for range DefaultProbes {
-				b.done(b.must(t, at), Result{Outcome: Success, Took: time.Second / 2}, at)
+				b.done(b.must(t, at), Result{Server: outcome.Works, Took: time.Second / 2}, at)
 			}
 			require.NotNil(t, b.limit())
-			b.done(b.must(t, at), Result{Outcome: Failure, Took: time.Second / 2}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: time.Second / 2}, at)
 			_, rejects := b.rejects(at)
 			require.True(t, rejects)
 		}},
@@ -497,7 +506,7 @@ func TestCircuit_clockThatGoesBack(t *testing.T) {
 			require.True(t, rejects)
 			tt.do(t, b, until)
 			for range DefaultProbes {
-				b.done(b.must(t, back), Result{Outcome: Success}, back)
+				b.done(b.must(t, back), Result{Server: outcome.Works}, back)
 			}
 			require.Equal(t, Closed, b.Find(host).Status(back).State)
 			until = b.opened(t, back)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
@@ -78,19 +79,19 @@ func (s *closed) resultsAt(rules *Rules, at time.Duration) *results {
 func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	l := s.slowStart.Load()
 	if l != nil {
-		l.done(now.Add(-r.Took), now, r.Outcome)
+		l.done(now.Add(-r.Took), now, r.Server)
 	}
 	at := now.Sub(c.breaker.origin)
 	releasing := s.releasing.Load()
-	if releasing && r.Outcome != None {
-		s.pressed.Store(r.Outcome == Failure || isSlow(c.baseline.Get(), r.Took))
+	if releasing && r.Server != outcome.Silent {
+		s.pressed.Store(r.Server == outcome.Fails || isSlow(c.baseline.Get(), r.Took))
 	}
 	held := releasing || l != nil
-	if r.Outcome == Success || held && int64(r.Took) > s.took.Load() {
+	if r.Server == outcome.Works || held && int64(r.Took) > s.took.Load() {
 		s.took.Store(int64(r.Took))
 	}
-	switch r.Outcome {
-	case Success:
+	switch r.Server {
+	case outcome.Works:
 		s.resultsAt(&c.breaker.rules, at).successes.Add(1)
 		s.answered.Store(int64(at - r.Took))
 		if s.failing.Load() {
@@ -99,9 +100,9 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 		if !held { // otherwise the latency contains the queue
 			c.baseline.Follow(at, r.Took)
 		}
-	case Failure:
+	case outcome.Fails:
 		return c.failed(s, r, now)
-	case None, Responded, Timeout:
+	case outcome.Silent, outcome.Rejects:
 	}
 	return nil
 }

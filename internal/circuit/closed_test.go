@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // §4.15, L2: a circuit opens at the ratio of failures, with a minimum of results.
@@ -141,16 +143,16 @@ func TestClosed_streakLasts(t *testing.T) {
 			b, at, sent, begun := record(tt.rules), epoch, 0, epoch
 			for range 60 {
 				if tt.usual > 0 {
-					b.done(b.must(t, at), Result{Outcome: Success, Took: tt.usual}, at)
+					b.done(b.must(t, at), Result{Server: outcome.Works, Took: tt.usual}, at)
 				}
 			}
 			for b.path() == "" && sent < 100 {
 				if tt.upTo > 0 && at.Sub(begun) >= tt.upTo {
-					b.done(b.must(t, at), Result{Outcome: Success, Took: tt.usual}, at)
+					b.done(b.must(t, at), Result{Server: outcome.Works, Took: tt.usual}, at)
 					begun = at
 				}
 				sent++
-				b.done(b.must(t, at), Result{Outcome: Failure}, at)
+				b.done(b.must(t, at), Result{Server: outcome.Fails}, at)
 				at = at.Add(tt.every)
 			}
 			require.Equal(t, tt.sent, sent)
@@ -189,11 +191,11 @@ func TestClosed_inFlight(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at, sent := record(tt.rules), epoch, 0
 			for range 30 {
-				b.done(b.must(t, at), Result{Outcome: Success, Took: tt.usual}, at)
+				b.done(b.must(t, at), Result{Server: outcome.Works, Took: tt.usual}, at)
 			}
-			b.done(b.must(t, at), Result{Outcome: Success, Took: max(tt.usual, tt.last)}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Works, Took: max(tt.usual, tt.last)}, at)
 			for b.path() == "" && sent < 80 {
-				r := Result{Outcome: Failure, InFlight: tt.before}
+				r := Result{Server: outcome.Fails, InFlight: tt.before}
 				if tt.failures > 0 {
 					r.InFlight += (sent + tt.failures - 1) / tt.failures
 				}
@@ -212,9 +214,9 @@ func TestClosed_inFlightByRatio(t *testing.T) {
 	for _, tt := range []struct{ inFlight, sent int }{{0, 20}, {2, 200}} {
 		b, sent := record(Rules{}), 0
 		for ; b.path() == "" && sent < 200; sent++ {
-			r := Result{Outcome: Failure, InFlight: tt.inFlight}
+			r := Result{Server: outcome.Fails, InFlight: tt.inFlight}
 			if sent%10 == 5 {
-				r.Outcome = Success
+				r.Server = outcome.Works
 			}
 			b.done(b.must(t, epoch), r, epoch)
 		}
@@ -242,10 +244,10 @@ func TestClosed_overtakenFailures(t *testing.T) {
 			for i := range permits {
 				permits[i] = b.must(t, at)
 			}
-			b.done(b.must(t, at), Result{Outcome: Success, Took: time.Second}, at.Add(tt.sent+time.Second))
+			b.done(b.must(t, at), Result{Server: outcome.Works, Took: time.Second}, at.Add(tt.sent+time.Second))
 			for i, p := range permits {
 				late := time.Duration(i) * 100 * time.Millisecond // of the failure
-				b.done(p, Result{Outcome: Failure, TimeOut: true, Took: took + late}, at.Add(took+late))
+				b.done(p, Result{Server: outcome.Fails, TimeOut: true, Took: took + late}, at.Add(took+late))
 			}
 			require.Equal(t, tt.opens, b.path())
 		})
@@ -255,8 +257,10 @@ func TestClosed_overtakenFailures(t *testing.T) {
 // Law L2: a server that has hung from the first call on, so that its usual latency is unknown, and each call is ended by its deadline.
 func TestClosed_hangsFromTheBeginning(t *testing.T) {
 	b, at := record(Rules{}), epoch.Add(time.Minute)
+	hanging := b.atDeadline(30 * time.Second)
+	hanging.InFlight = 600
 	for range 60 {
-		b.done(b.must(t, at), Result{Outcome: Timeout, Took: 30 * time.Second, InFlight: 600}, at)
+		b.done(b.must(t, at), hanging, at)
 		if at = at.Add(time.Second / 20); b.path() != "" {
 			break
 		}
@@ -292,7 +296,7 @@ func TestClosed_withoutTokens(t *testing.T) {
 			if tt.before > 0 {
 				b.run(at.Add(-tt.before), "S")
 			}
-			tt.result.Outcome = Failure
+			tt.result.Server = outcome.Fails
 			b.done(b.must(t, at), tt.result, at)
 			require.Equal(t, tt.opens, b.path())
 		})
@@ -336,9 +340,9 @@ func TestClosed_failureStreakOfRetries(t *testing.T) {
 			b.run(at, strings.Repeat("S", 30))
 			for i, c := range []byte(tt.results) {
 				require.Empty(t, b.path(), "before %d of %s", i, tt.results)
-				result := Result{Outcome: Failure, Retry: c != 'F'}
+				result := Result{Server: outcome.Fails, Retry: c != 'F'}
 				if c == 'r' {
-					result.Outcome = Success
+					result.Server = outcome.Works
 				}
 				b.done(b.must(t, at), result, at)
 				at = at.Add(time.Second / 2)
@@ -370,7 +374,7 @@ func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := record(Rules{MinRequests: 4, Probes: 1}), epoch
 			if tt.baseline > 0 {
-				b.done(b.must(t, at), Result{Outcome: Success, Took: tt.baseline}, at)
+				b.done(b.must(t, at), Result{Server: outcome.Works, Took: tt.baseline}, at)
 			}
 			at = at.Add(time.Minute)
 			for _, c := range []byte(tt.failures) {
@@ -379,11 +383,11 @@ func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
 					continue
 				}
 				took := map[byte]time.Duration{'S': time.Second, 'T': 5 * usual, 'F': usual}[c]
-				b.done(b.must(t, at), Result{Outcome: Failure, Took: took, TimeOut: c == 'T'}, at)
+				b.done(b.must(t, at), Result{Server: outcome.Fails, Took: took, TimeOut: c == 'T'}, at)
 			}
 			at, rejects := b.rejects(at)
 			require.True(t, rejects)
-			b.done(b.must(t, at), Result{Outcome: Success, Took: usual}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Works, Took: usual}, at)
 			require.Equal(t, "open half-open closed", b.path())
 			require.Equal(t, tt.slowStart, b.limit() != nil)
 		})
@@ -427,7 +431,7 @@ func (b *recorded) fail(start time.Time, longest time.Duration, kinds ...kind) (
 	for at := time.Duration(0); at < longest; at += step {
 		for i, k := range kinds {
 			for len(inFlight[i]) > 0 && inFlight[i][0].end <= at {
-				b.done(inFlight[i][0].Permit, Result{Outcome: Failure, Took: k.fails, TimeOut: !k.rejected}, start.Add(at))
+				b.done(inFlight[i][0].Permit, Result{Server: outcome.Fails, Took: k.fails, TimeOut: !k.rejected}, start.Add(at))
 				inFlight[i] = inFlight[i][1:]
 			}
 			if at%k.every != 0 {
@@ -468,7 +472,7 @@ func TestClosed_opensForHangingServer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{})
 			for at := -10 * s; at < 0; at += tt.kinds[0].every {
-				b.done(b.must(t, epoch.Add(at)), Result{Outcome: Success, Took: tt.usual}, epoch.Add(at))
+				b.done(b.must(t, epoch.Add(at)), Result{Server: outcome.Works, Took: tt.usual}, epoch.Add(at))
 			}
 			opened, rejected := b.fail(epoch, 4*time.Minute, tt.kinds...)
 			require.True(t, rejected, "never")
@@ -488,14 +492,14 @@ func TestClosed_burstOfTimeouts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{})
 			for at := -10 * time.Second; at < 0; at += tt.every {
-				b.done(b.must(t, epoch.Add(at)), Result{Outcome: Success, Took: time.Millisecond}, epoch.Add(at))
+				b.done(b.must(t, epoch.Add(at)), Result{Server: outcome.Works, Took: time.Millisecond}, epoch.Add(at))
 			}
 			var burst []Permit
 			for range 8 {
 				burst = append(burst, b.must(t, epoch))
 			}
 			for i, p := range burst {
-				b.done(p, Result{Outcome: Failure, Took: time.Second, TimeOut: true}, epoch.Add(time.Second+time.Duration(10*i)*time.Millisecond))
+				b.done(p, Result{Server: outcome.Fails, Took: time.Second, TimeOut: true}, epoch.Add(time.Second+time.Duration(10*i)*time.Millisecond))
 			}
 			_, _, ok := b.admit(epoch.Add(1100 * time.Millisecond))
 			require.Equal(t, !tt.opens, ok)
@@ -514,7 +518,7 @@ func TestOpening_hangingServerHoldsFewCalls(t *testing.T) {
 			b := record(Rules{})
 			every := time.Second / time.Duration(tt.perSecond)
 			for i := range 20 {
-				b.done(b.must(t, epoch), Result{Outcome: Success, Took: time.Millisecond}, epoch.Add(time.Duration(i)))
+				b.done(b.must(t, epoch), Result{Server: outcome.Works, Took: time.Millisecond}, epoch.Add(time.Duration(i)))
 			}
 			opened, rejected := b.fail(epoch, time.Hour, kind{every: every, fails: tt.timeout})
 			require.True(t, rejected)
@@ -526,7 +530,7 @@ func TestOpening_hangingServerHoldsFewCalls(t *testing.T) {
 			var probes []probe
 			for range 100 * tt.perSecond {
 				for len(probes) > 0 && !probes[0].end.After(at) {
-					b.done(probes[0].Permit, Result{Outcome: Failure, Took: tt.timeout, TimeOut: true}, at)
+					b.done(probes[0].Permit, Result{Server: outcome.Fails, Took: tt.timeout, TimeOut: true}, at)
 					probes = probes[1:]
 				}
 				calls++

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // opening is an outage: the state of a circuit from the failure that opens it until it closes. Probes test the server,
@@ -61,13 +62,13 @@ func (c *Circuit) doneProbe(o *opening, r Result, now time.Time) *Change {
 		return nil // the circuit has changed since the probe was sent
 	}
 	o.inFlight = max(o.inFlight-1, 0)
-	switch r.Outcome {
-	case Failure:
+	switch r.Server {
+	case outcome.Fails:
 		o.results.failures++
 		o.failedProbes++
 		o.failed = now
 		o.slowest = max(o.slowest, r.Took)
-	case Success, Responded:
+	case outcome.Works, outcome.Rejects:
 		o.lastResponse = r.Took
 		if !o.results.succeeded() {
 			o.inFlight = 0 // older probes may hang

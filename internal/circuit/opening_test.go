@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // §4.15: one probe at a time tests the server, and after the first success several may be in flight. The ratio of
@@ -88,7 +90,7 @@ func TestOpening_probes(t *testing.T) {
 						permits[c-'0'].Cancel(at)
 						continue
 					}
-					b.done(permits[c-'0'], Result{Outcome: outcomes[tt.steps[i]]}, at)
+					b.done(permits[c-'0'], Result{Server: outcomes[tt.steps[i]]}, at)
 				}
 			}
 			require.Equal(t, strings.TrimSpace("open "+tt.want), b.path())
@@ -119,16 +121,16 @@ func TestOpening_slowStart(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{MinRequests: 1})
-			b.done(b.must(t, epoch), Result{Outcome: Success, Took: quick}, epoch)
+			b.done(b.must(t, epoch), Result{Server: outcome.Works, Took: quick}, epoch)
 			at := epoch.Add(time.Minute)
-			b.done(b.must(t, at), Result{Outcome: Failure, Took: tt.opened}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: tt.opened}, at)
 			for _, c := range []byte(tt.probes) {
 				if until, rejects := b.rejects(at); rejects {
 					at = until
 				}
-				r := Result{Outcome: Success, Took: map[byte]time.Duration{'q': quick, 'Q': quick, 's': slow, 'S': slow, 't': slow + 1}[c]}
+				r := Result{Server: outcome.Works, Took: map[byte]time.Duration{'q': quick, 'Q': quick, 's': slow, 'S': slow, 't': slow + 1}[c]}
 				if c < 'a' {
-					r.Outcome = Failure
+					r.Server = outcome.Fails
 				}
 				b.done(b.must(t, at), r, at)
 			}
@@ -191,7 +193,7 @@ func TestOpening_cooldown(t *testing.T) {
 					case i == 0:
 						at = b.openedBy(t, at, tt.took)
 					default:
-						b.done(b.must(t, at), Result{Outcome: Failure, Took: tt.took}, at)
+						b.done(b.must(t, at), Result{Server: outcome.Fails, Took: tt.took}, at)
 					}
 					until, rejects := b.rejects(at)
 					require.True(t, rejects)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // slowStart limits the requests in flight after slow failures have opened a circuit and it has
@@ -80,14 +81,14 @@ func (l *slowStart) send(now time.Time) {
 	}
 }
 
-func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
+func (l *slowStart) done(sent, now time.Time, server outcome.Server) {
 	inFlight, took := float64(l.inFlight), now.Sub(sent)
 	l.inFlight--
-	if outcome == None || outcome == Failure && took <= l.quick { // a quick failure indicates no queue
+	if server == outcome.Silent || server == outcome.Fails && took <= l.quick { // a quick failure indicates no queue
 		return
 	}
 	maxPause := l.rules.MaxCooldown
-	if outcome == Failure {
+	if server == outcome.Fails {
 		l.quiet = now
 		l.slowestFailure = max(l.slowestFailure, took)
 		l.shrink(sent, now, inFlight)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 const usualLatency, outageLatency = 10 * time.Millisecond, 500 * time.Millisecond
@@ -113,12 +115,12 @@ func TestSlowStart_quickResponsesBeside(t *testing.T) {
 			for i := range 100 {
 				now = now.Add(10 * time.Second)
 				require.Nil(t, l.admit(now))
-				sent, outcome := now, Success
+				sent, server := now, outcome.Works
 				now = now.Add(tt.took)
 				if i%tt.every == tt.every-1 {
-					outcome, now = Failure, sent.Add(outageLatency)
+					server, now = outcome.Fails, sent.Add(outageLatency)
 				}
-				l.done(sent, now, outcome)
+				l.done(sent, now, server)
 			}
 			require.Equal(t, tt.cut, !l.cut.Equal(cut))
 			require.Equal(t, tt.grows, l.size >= 1)
@@ -134,7 +136,7 @@ func TestSlowStart_doublesEachRoundTrip(t *testing.T) {
 		require.Equal(t, want, n)
 		now = now.Add(2 * usualLatency)
 		for range n {
-			l.done(sent, now, Success)
+			l.done(sent, now, outcome.Works)
 		}
 	}
 }
@@ -164,7 +166,7 @@ func TestSlowStart_growsInTenRounds(t *testing.T) {
 				}
 				now = now.Add(tt.took)
 				for l.inFlight > 0 {
-					l.done(sent, now, Success)
+					l.done(sent, now, outcome.Works)
 				}
 			}
 			require.InDelta(t, tt.want, l.size, 1)
@@ -186,12 +188,12 @@ func TestSlowStart_quickFailures(t *testing.T) {
 			l, now := newLimit(), epoch
 			for i := range 200 {
 				require.Nil(t, l.admit(now))
-				sent, outcome := now, Success
+				sent, server := now, outcome.Works
 				now = now.Add(usualLatency)
 				if i%2 == 0 {
-					now, outcome = sent.Add(tt.took), Failure
+					now, server = sent.Add(tt.took), outcome.Fails
 				}
-				l.done(sent, now, outcome)
+				l.done(sent, now, server)
 				if l.paused.After(now) {
 					now = l.paused
 				}
@@ -214,7 +216,7 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := record(Rules{}), epoch
-			b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Works, Took: usualLatency}, at)
 			b.Find(host).outage.usual = 200 * time.Millisecond
 			var permits []Permit
 			for range tt.quick + tt.slow {
@@ -226,13 +228,13 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 				if i >= tt.quick {
 					took = 300 * time.Millisecond
 				}
-				b.done(p, Result{Outcome: Failure, Took: took}, at)
+				b.done(p, Result{Server: outcome.Fails, Took: took}, at)
 			}
 			require.Equal(t, "open", b.path())
 			until, _ := b.rejects(at)
 			require.InDelta(t, tt.cooldown+tt.cooldown/8, until.Sub(at), float64(tt.cooldown/8+1))
 			for range DefaultProbes {
-				b.done(b.must(t, until), Result{Outcome: Success, Took: usualLatency}, until)
+				b.done(b.must(t, until), Result{Server: outcome.Works, Took: usualLatency}, until)
 				until = until.Add(time.Second)
 			}
 			require.Equal(t, tt.limited, b.limit() != nil)
@@ -303,7 +305,7 @@ func TestSlowStart_pauses(t *testing.T) {
 				_, ok := l.ask(now)
 				require.True(t, ok)
 				now = now.Add(tt.took)
-				l.done(now.Add(-tt.took), now, Success)
+				l.done(now.Add(-tt.took), now, outcome.Works)
 				end := l.paused
 				require.Equal(t, want > 0, now.Before(end))
 				if want == 0 {
@@ -323,15 +325,15 @@ func TestSlowStart_pauses(t *testing.T) {
 func TestSlowStart_pauseIsBounded(t *testing.T) {
 	const longer = 2 * DefaultWindow
 	for _, tt := range []struct {
-		name    string
-		most    time.Duration // MaxCooldown
-		outcome Outcome
-		want    time.Duration
+		name   string
+		most   time.Duration // MaxCooldown
+		server outcome.Server
+		want   time.Duration
 	}{
-		{"a failure", 0, Failure, DefaultMaxCooldown},
-		{"a slow response", 0, Success, min(DefaultMaxCooldown, DefaultWindow/2)},
-		{"a failure, with long cooldowns", longer, Failure, longer},
-		{"a slow response, with long cooldowns", longer, Success, DefaultWindow / 2},
+		{"a failure", 0, outcome.Fails, DefaultMaxCooldown},
+		{"a slow response", 0, outcome.Works, min(DefaultMaxCooldown, DefaultWindow/2)},
+		{"a failure, with long cooldowns", longer, outcome.Fails, longer},
+		{"a slow response, with long cooldowns", longer, outcome.Works, DefaultWindow / 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
@@ -339,7 +341,7 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
-			l.done(epoch, now, tt.outcome)
+			l.done(epoch, now, tt.server)
 			notBefore, ok := l.ask(now)
 			require.False(t, ok)
 			require.Equal(t, tt.want, notBefore.Sub(now))
@@ -367,7 +369,7 @@ func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 			l, now := newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second}, tt.worst, usualLatency, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
-				l.done(now, now.Add(tt.failed), Failure)
+				l.done(now, now.Add(tt.failed), outcome.Fails)
 				now = l.paused
 			}
 			_, ok := l.ask(now)
@@ -398,11 +400,11 @@ func TestSlowStart_expiresWithoutCuts(t *testing.T) {
 			l, now, failed := newLimit(), epoch, epoch
 			for l.fill(now); !l.expired(now); l.fill(now) {
 				for l.inFlight > 0 {
-					end, outcome := now.Add(tt.took), Success
+					end, server := now.Add(tt.took), outcome.Works
 					if tt.fails > 0 && failed.Equal(epoch) && now.Sub(epoch) >= tt.fails {
-						outcome, failed = Failure, end
+						server, failed = outcome.Fails, end
 					}
-					l.done(now, end, outcome)
+					l.done(now, end, server)
 				}
 				now = now.Add(tt.every)
 				require.Less(t, now.Sub(epoch), time.Hour)
@@ -417,11 +419,11 @@ func TestSlowStart_expiresWithoutCuts(t *testing.T) {
 // slowStarted returns a Breaker with a circuit that has closed after timeouts.
 func slowStarted(t *testing.T) (b *recorded, at time.Time) {
 	b, at = record(Rules{MinRequests: 4}), epoch
-	b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
+	b.done(b.must(t, at), Result{Server: outcome.Works, Took: usualLatency}, at)
 	at = b.openedBy(t, at.Add(time.Second), outageLatency)
 	at, _ = b.rejects(at)
 	for range DefaultProbes {
-		b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
+		b.done(b.must(t, at), Result{Server: outcome.Works, Took: usualLatency}, at)
 	}
 	require.Equal(t, "open half-open closed", b.path())
 	require.NotNil(t, b.limit())
@@ -439,13 +441,13 @@ func TestSlowStart_expiresWithoutRejections(t *testing.T) {
 		want  time.Duration
 	}{
 		{"no requests", func(*slowStart, time.Time) {}, DefaultWindow},
-		{"a success", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, Success) }, DefaultWindow},
-		{"a slow failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now.Add(-outageLatency), now, Failure) }, later + DefaultWindow},
-		{"a quick failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, Failure) }, DefaultWindow},
+		{"a success", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, outcome.Works) }, DefaultWindow},
+		{"a slow failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now.Add(-outageLatency), now, outcome.Fails) }, later + DefaultWindow},
+		{"a quick failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, outcome.Fails) }, DefaultWindow},
 		{"rejected: too many in flight", func(l *slowStart, now time.Time) { l.admit(now); l.admit(now) }, later + DefaultWindow},
 		{"rejected: a pause", func(l *slowStart, now time.Time) {
 			l.admit(now)
-			l.done(now.Add(-outageLatency), now, Success)
+			l.done(now.Add(-outageLatency), now, outcome.Works)
 			l.admit(now)
 		}, later + DefaultWindow},
 	} {
@@ -464,14 +466,14 @@ func TestCircuit_baselineIsNotFromSlowStart(t *testing.T) {
 	baseline := &b.Find(host).baseline
 	for active := true; active; active = b.limit() != nil {
 		require.Equal(t, usualLatency, baseline.Get())
-		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * usualLatency}, at.Add(2*usualLatency))
+		b.done(b.must(t, at), Result{Server: outcome.Works, Took: 2 * usualLatency}, at.Add(2*usualLatency))
 		at = at.Add(time.Second)
 	}
 	for range 100 { // slow start has ended
 		b.must(t, at)
 	}
 	for range 100 {
-		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * usualLatency}, at)
+		b.done(b.must(t, at), Result{Server: outcome.Works, Took: 2 * usualLatency}, at)
 		at = at.Add(time.Second)
 	}
 	require.InDelta(t, 2*usualLatency, baseline.Get(), float64(usualLatency)/5)
@@ -485,8 +487,8 @@ func TestSlowStart_countsAPermitOnce(t *testing.T) {
 	}{
 		{"canceled twice", func(p Permit, at time.Time) { p.Cancel(at); p.Cancel(at) }},
 		{"done twice", func(p Permit, at time.Time) { p.Done(Result{}, at); p.Done(Result{}, at) }},
-		{"done, then canceled", func(p Permit, at time.Time) { p.Done(Result{Outcome: Responded}, at); p.Cancel(at) }},
-		{"canceled, then done", func(p Permit, at time.Time) { p.Cancel(at); p.Done(Result{Outcome: Responded}, at) }},
+		{"done, then canceled", func(p Permit, at time.Time) { p.Done(Result{Server: outcome.Rejects}, at); p.Cancel(at) }},
+		{"canceled, then done", func(p Permit, at time.Time) { p.Cancel(at); p.Done(Result{Server: outcome.Rejects}, at) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := slowStarted(t)
@@ -507,14 +509,14 @@ func TestSlowStart_countsAPermitOnce(t *testing.T) {
 func TestCircuit_pass(t *testing.T) {
 	b := record(Rules{})
 	at := b.openedBy(t, epoch, outageLatency)
-	pass := func(o Outcome) {
+	pass := func(o outcome.Server) {
 		p := b.Circuit(host).Pass(at)
 		b.note(p.Change)
-		b.done(p, Result{Outcome: o, Took: usualLatency}, at)
+		b.done(p, Result{Server: o, Took: usualLatency}, at)
 	}
-	pass(Failure)
+	pass(outcome.Fails)
 	for range DefaultProbes {
-		pass(Success)
+		pass(outcome.Works)
 	}
 	require.Equal(t, "open half-open open half-open closed", b.path(), "before the end of the cooldown")
 	l := b.limit()

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -36,11 +37,11 @@ func away(t *testing.T, rules Rules, every, took time.Duration) *outageOf {
 	t.Helper()
 	o := &outageOf{recorded: &recorded{Breaker: New(rules, time.Now())}, ended: map[int]*Rejection{}}
 	for end := time.Now().Add(DefaultWindow); time.Now().Before(end); time.Sleep(every) {
-		o.done(o.must(t, time.Now()), Result{Outcome: Success, Took: usualLatency}, time.Now())
+		o.done(o.must(t, time.Now()), Result{Server: outcome.Works, Took: usualLatency}, time.Now())
 	}
 	for range 1000 {
 		p := o.must(t, time.Now())
-		if o.done(p, Result{Outcome: Failure, Took: took}, time.Now()); o.path() == "open" {
+		if o.done(p, Result{Server: outcome.Fails, Took: took}, time.Now()); o.path() == "open" {
 			return o
 		}
 		time.Sleep(every)
@@ -76,14 +77,14 @@ func (o *outageOf) call(i int, l waitqueue.Limits) {
 			n := len(o.sent)
 			o.mu.Unlock()
 			o.note(p.Change)
-			r := Result{Outcome: Success, Took: usualLatency}
+			r := Result{Server: outcome.Works, Took: usualLatency}
 			if time.Now().Before(o.back) {
-				r.Outcome = Failure
+				r.Server = outcome.Fails
 			} else if o.takes != nil {
 				r = o.takes(n)
 			}
 			time.Sleep(r.Took)
-			if o.done(p, r, time.Now()); r.Outcome == Success || o.takes != nil && !time.Now().Before(o.back) {
+			if o.done(p, r, time.Now()); r.Server == outcome.Works || o.takes != nil && !time.Now().Before(o.back) {
 				o.mu.Lock()
 				o.ended[i] = nil
 				o.mu.Unlock()
@@ -282,9 +283,9 @@ func TestWaiting_releaseSlowsDown(t *testing.T) {
 		result  Result
 		slowest time.Duration // between two calls
 	}{
-		{"quick failures", Result{Outcome: Failure, Took: time.Millisecond}, DefaultCooldown},
-		{"slow responses", Result{Outcome: Success, Took: slowFailure}, DefaultCooldown},
-		{"usual responses", Result{Outcome: Success, Took: usualLatency}, 5 * time.Millisecond},
+		{"quick failures", Result{Server: outcome.Fails, Took: time.Millisecond}, DefaultCooldown},
+		{"slow responses", Result{Server: outcome.Works, Took: slowFailure}, DefaultCooldown},
+		{"usual responses", Result{Server: outcome.Works, Took: usualLatency}, 5 * time.Millisecond},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			o := away(t, Rules{}, 6*time.Millisecond, 0)
@@ -295,9 +296,9 @@ func TestWaiting_releaseSlowsDown(t *testing.T) {
 					first = n
 				}
 				if n < first+20 || n > first+60 || bad == 4 {
-					return Result{Outcome: Success, Took: time.Millisecond}
+					return Result{Server: outcome.Works, Took: time.Millisecond}
 				}
-				if tt.result.Outcome == Failure {
+				if tt.result.Server == outcome.Fails {
 					bad++
 				}
 				return tt.result
@@ -349,7 +350,7 @@ func TestWaiting_newCallsDoNotWait(t *testing.T) {
 			require.False(t, slow && o.limit() == nil)
 			if !slow {
 				for range 100 {
-					o.done(o.must(t, time.Now()), Result{Outcome: Success, Took: 5 * usualLatency}, time.Now())
+					o.done(o.must(t, time.Now()), Result{Server: outcome.Works, Took: 5 * usualLatency}, time.Now())
 				}
 				require.Equal(t, usualLatency, o.Find(host).Usual(), "the latency contains the queue")
 			}
@@ -380,7 +381,7 @@ func TestWaiting_slowStart(t *testing.T) {
 			o.back = time.Now()
 			for o.Find(host).Status(time.Now()).State != Closed {
 				if p, _, ok := o.admit(time.Now()); ok {
-					o.done(p, Result{Outcome: Success, Took: usualLatency}, time.Now())
+					o.done(p, Result{Server: outcome.Works, Took: usualLatency}, time.Now())
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -392,7 +393,7 @@ func TestWaiting_slowStart(t *testing.T) {
 				most = max(most, inFlight)
 				o.mu.Unlock()
 				time.AfterFunc(took, func() { o.mu.Lock(); inFlight--; o.mu.Unlock() })
-				return Result{Outcome: Success, Took: took}
+				return Result{Server: outcome.Works, Took: took}
 			}
 			for i := range 10 {
 				l := limits(t)
@@ -477,17 +478,17 @@ func TestPermit_currentOfAnOldProbe(t *testing.T) {
 		b := New(Rules{FailureRatio: .01, MinRequests: 1, Probes: 1}, time.Now())
 		c := b.Circuit(host)
 		p, _ := c.Admit(time.Now())
-		p.Done(Result{Outcome: Failure}, time.Now())
+		p.Done(Result{Server: outcome.Fails}, time.Now())
 		time.Sleep(time.Second)
 		old, r := c.Admit(time.Now())
 		require.Nil(t, r)
 		time.Sleep(time.Second)
 		next, r := c.Admit(time.Now())
 		require.Nil(t, r)
-		next.Done(Result{Outcome: Success}, time.Now())
+		next.Done(Result{Server: outcome.Works}, time.Now())
 		p, r = c.Admit(time.Now())
 		require.Nil(t, r)
-		p.Done(Result{Outcome: Failure}, time.Now())
+		p.Done(Result{Server: outcome.Fails}, time.Now())
 		require.Equal(t, Open, c.Status(time.Now()).State)
 		require.False(t, old.Current(), "the circuit has changed twice")
 	})

@@ -35,6 +35,12 @@ func Check(t *testing.T, page, name string, rows []Row) {
 	compare(t, page, "defaults", name, table(rows))
 }
 
+// Table fails the test if the table called name in the file page differs from text, or if the page has no such table.
+func Table(t *testing.T, page, name, text string) {
+	t.Helper()
+	compare(t, page, "defaults", name, text)
+}
+
 // Example fails the test if the example called name in the file page differs from the transcript,
 // or if the page has no such example.
 func Example(t *testing.T, page, name, transcript string) {

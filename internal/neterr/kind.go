@@ -73,17 +73,28 @@ func streamCode(err error, code uint32) bool {
 	return ok && stream.Code == code
 }
 
-// NotProcessed reports whether the server says that it has not processed the request: REFUSED_STREAM of HTTP/2.
-func NotProcessed(err error) bool { return streamCode(err, refusedStream) }
+// NotProcessed reports whether the server says that it has not processed the request: REFUSED_STREAM of HTTP/2, or a
+// GOAWAY, with any code, for an earlier stream (RFC 9113 sections 6.8 and 8.7).
+func NotProcessed(err error) bool {
+	return streamCode(err, refusedStream) || hasPrefix(err, goneTexts) || hasPrefix(err, unrepeatedTexts) && anyInnermost(err, func(err error) bool {
+		text := err.Error() // net/http would have sent the request again, but cannot replay its body
+		return strings.Contains(text, gracefulText) || strings.Contains(text, "; REFUSED_STREAM")
+	})
+}
 
 // Throttled reports whether the server says that the client sends too much: ENHANCE_YOUR_CALM of
 // HTTP/2, for a request or for the connection.
 func Throttled(err error) bool {
-	return streamCode(err, enhanceYourCalm) || anyInnermost(err, func(err error) bool {
+	return streamCode(err, enhanceYourCalm) || hasPrefix(err, []string{goAwayText + "ENHANCE_YOUR_CALM"}) || anyInnermost(err, func(err error) bool {
 		rest, ok := strings.CutPrefix(err.Error(), "http2: server sent GOAWAY and closed the connection; LastStreamID=")
 		return ok && strings.HasPrefix(strings.TrimLeft(rest, "0123456789"), ", ErrCode=ENHANCE_YOUR_CALM,")
 	})
 }
+
+const (
+	goAwayText   = "http2: Transport received GOAWAY from server ErrCode:"
+	gracefulText = "http2: Transport received Server's graceful shutdown GOAWAY"
+)
 
 // The beginnings of texts of net/http's errors that have no type of their own. SafeText shows what is listed here. The rest of
 // a text may quote the request or the response.
@@ -106,9 +117,11 @@ var (
 		"invalid username/password", "unexpected protocol version ", "unknown error connection not allowed by ruleset",
 		"unknown error command not supported", "unknown error address type not supported",
 	}
-	handshakeTexts = []string{"net/http: TLS handshake timeout"}
-	closedTexts    = []string{
+	handshakeTexts  = []string{"net/http: TLS handshake timeout"}
+	goneTexts       = []string{goAwayText, gracefulText} // of a request above the last stream
+	unrepeatedTexts = []string{"http2: Transport: cannot retry err ["}
+	closedTexts     = []string{
 		"http: server closed idle connection", "http2: client connection lost",
-		"http2: server sent GOAWAY", "http2: Transport received Server's graceful shutdown GOAWAY",
+		"http2: server sent GOAWAY", goAwayText, gracefulText,
 	}
 )

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
@@ -126,24 +127,23 @@ func (b *block) succeed(sent time.Time) {
 	b.doubled, b.shown = 0, time.Time{}
 }
 
-// rejected reports whether a limit rejected the request, so that the server has done no work.
-func (a *Response) rejected() bool {
-	switch a.Status {
-	case http.StatusTooManyRequests:
-		return true
-	case http.StatusForbidden:
-		return a.AsksToWait || a.Quota.Exhausted
-	case http.StatusServiceUnavailable:
-		return a.Quota.Exhausted
+// limit returns what the response says about limits.
+func (a *Response) limit() outcome.Limit {
+	var signs outcome.Signs
+	if a.AsksToWait {
+		signs |= outcome.AsksToWait
 	}
-	return false
+	if a.Quota.Exhausted {
+		signs |= outcome.Exhausted
+	}
+	return outcome.Of(outcome.Came(a.Status), signs).Limit
 }
 
+// rejected reports whether a limit rejected the request.
+func (a *Response) rejected() bool { return a.limit() == outcome.Rejected }
+
 // served reports whether the limits admitted the request.
-func (a *Response) served() bool {
-	unclear := a.Status == http.StatusBadRequest && a.Quota.Exhausted
-	return a.Status != 0 && a.Status < http.StatusInternalServerError && !unclear && !a.rejected()
-}
+func (a *Response) served() bool { return a.limit() == outcome.Served }
 
 // counted reports whether the request took one of a quota, if there is one. GitHub counts no 304.
 func (a *Response) counted() bool { return a.served() && a.Status != http.StatusNotModified }

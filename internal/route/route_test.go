@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -28,7 +29,7 @@ func (c *Call[R]) open(i int) {
 		if rejection != nil {
 			return
 		}
-		p.Done(circuit.Result{Outcome: circuit.Failure}, epoch)
+		p.Done(circuit.Result{Server: outcome.Fails}, epoch)
 	}
 }
 

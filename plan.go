@@ -1,0 +1,222 @@
+package resilienthttp
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+	"github.com/resilienthttp/resilienthttp/internal/route"
+)
+
+// plan is the decision about one retry. Only plans connect two mechanisms: what the budget asks the circuit, what a quota or
+// another endpoint spares, and which retries wait for one another. Three questions are asked in this order, and the first no is
+// the StopReason of the attempt before:
+//
+//	may the request be repeated?   mayRepeat: the request, its caller, and the attempts that are left
+//	is there time for it?          chooseWait, then mayBeInTime: the server, the circuit and the deadline
+//	who pays for it?               pay: the budget, unless the circuit or a limit paces it
+type plan struct {
+	*call
+
+	to      visit // where the retry goes
+	now     time.Time
+	pace    pace
+	wait    time.Duration // before the retry is sent, or waits for what its pace says
+	longest time.Duration // paceHeld: how long it may wait for the circuit
+	restsTo time.Time     // paceHeld: it is no probe before
+	blocked time.Time     // the end of the block that rejections have made of its quota; zero: none
+}
+
+// pace is what a retry waits for, and with it what pays for it.
+//
+//	pace          waits before               then waits for         tokens
+//	paceMoved     –                          –                      taken now
+//	paceBackoff   the backoff                –                      taken now
+//	paceQueued    the backoff                the other timeouts     taken when it is sent
+//	paceHeld      – (or the Retry-After)     the circuit            none: the circuit sends one at a time
+//	paceLimited   the backoff                the quota              none: the quota sends one at a time
+//	paceTurn      half a minute              its turn               none: one turn at a time
+type pace uint8
+
+const (
+	paceBackoff pace = iota
+	paceMoved        // it goes to a server that the call has not tried
+	paceQueued       // it follows a timeout
+	paceHeld         // the circuit is open
+	paceLimited      // it follows a 429 that asks for no wait, and rejections block its quota
+	paceTurn         // a limit rejected the attempt before, and the tokens are spent
+)
+
+// planRetry decides about a retry of the last attempt. It reserves the next wait of the series, and the tokens of the budget.
+func (c *call) planRetry() (p *plan, reason error) {
+	last, now := c.last, time.Now()
+	kind := route.Retry
+	if last.outcome.Trouble == outcome.Busy || last.came == http.StatusMisdirectedRequest {
+		kind = route.RetryHere // it is about this endpoint
+	}
+	p = &plan{call: c, to: c.route.Next(&last.visit, kind, now), now: now}
+	c.use(p.to.Record)
+	p.choosePace()
+	if reason = p.mayRepeat(); reason == nil {
+		p.chooseWait()
+		reason = p.mayBeInTime()
+	}
+	if reason == nil {
+		reason = p.pay()
+	}
+	if reason != nil {
+		c.use(last.visit.Record)
+		return nil, reason
+	}
+	if last.outcome.Trouble == outcome.Busy {
+		c.conflicts.Add(1)
+	}
+	c.retries.plan = p
+	return p, nil
+}
+
+func (p *plan) choosePace() {
+	if p.moves() {
+		p.pace = paceMoved
+		return
+	}
+	if p.record.circuit.Holds(p.now) {
+		p.longest = p.mayHold(p.record, p.now)
+	}
+	if p.longest > 0 {
+		p.pace = paceHeld
+	}
+}
+
+func (p *plan) moves() bool { return p.to.Moves() }
+
+func (p *plan) at() time.Time { return p.now.Add(p.wait) }
+
+// mayRepeat asks the request, its caller, and the attempts that are left.
+func (p *plan) mayRepeat() (reason error) {
+	switch {
+	case !p.harmless():
+		return ErrNotIdempotent
+	case !p.replayable:
+		return ErrNotReplayable
+	case p.number >= p.maxAttempts(), p.isLastWait(), p.usedAllTime():
+		return p.whyNoAttempt()
+	case p.owner != ownerCall:
+		return ErrSingleAttempt
+	}
+	return nil
+}
+
+// harmless reports whether a second request cannot do the work a second time, or may.
+func (p *plan) harmless() bool {
+	if p.repeats >= repeatsResult || p.key.value != "" || p.last.permitted {
+		return true
+	}
+	// A Transport in Base may have sent the request before it rejected a retry.
+	return p.last.report.work.NotDone() && rejectedInside(p.last.report.Err) == nil
+}
+
+func (p *plan) isLastWait() bool {
+	return p.pace == paceBackoff && p.retries != nil && p.retries.series.endsWith(p.last)
+}
+
+// usedAllTime reports whether the attempt took as long as any attempt may without a timeout of the caller's.
+func (p *plan) usedAllTime() bool {
+	return p.last.came == outcome.AttemptTimeout && p.policy.AttemptTimeout == 0 && p.last.report.Latency >= maxResponseTime
+}
+
+// chooseWait chooses the wait before the retry is sent, or joins its queue.
+func (p *plan) chooseWait() {
+	p.retryState()
+	switch p.pace {
+	case paceHeld:
+		backoff := p.backoff(p.last, p.now)
+		p.restsTo = p.now.Add(min(backoff, p.longest/2))
+		if p.last.report.RetryAfter > 0 {
+			p.wait = backoff // the circuit may close earlier
+		}
+	case paceBackoff:
+		p.wait = p.backoff(p.last, p.now)
+	default:
+	}
+	p.blocked = p.to.Record.quotas.Load().BlockedUntil(p.quotaRequest(&p.to), p.now) // differences to zero saturate
+}
+
+// mayBeInTime asks the circuit, the server and the deadline.
+func (p *plan) mayBeInTime() (reason error) {
+	switch {
+	case p.isRejected():
+		return ErrBreakerOpen
+	case p.asksTooLong():
+		return ErrRetryAfter
+	case p.isTooLate():
+		return ErrDeadline
+	}
+	return nil
+}
+
+// isRejected reports whether the circuit will not admit the retry, also not after a wait.
+func (p *plan) isRejected() bool {
+	circuit := p.record.circuit
+	if !p.moves() && circuit.TooLate() {
+		return true
+	}
+	return p.pace != paceHeld && circuit.Rejects(p.at()) != nil && p.mayHold(p.record, p.at()) <= 0
+}
+
+func (p *plan) asksTooLong() bool {
+	longest := p.policy.MaxRetryAfter
+	if longest <= 0 {
+		return false
+	}
+	return !p.moves() && p.last.report.RetryAfter > longest || p.blocked.Sub(p.at()) > longest
+}
+
+// isTooLate reports whether no response can come before the deadline. At a server that has just failed it needs more time.
+func (p *plan) isTooLate() bool {
+	if !p.moves() && p.room(p.at()) < 0 {
+		return true
+	}
+	return p.spare(p.at()) < 0 || p.spare(p.blocked) < 0
+}
+
+// pay takes the tokens of the retry, or finds what else paces it.
+func (p *plan) pay() (reason error) {
+	timedOut := !p.moves() && p.last.timedOut()
+	switch {
+	case p.pace == paceHeld: // the circuit paces it, or has paced the attempt before the Retry-After
+	case p.last.tooMany() && !p.blocked.IsZero():
+		p.pace = paceLimited
+	case timedOut && p.mayAwait():
+		if !p.record.bucket.MayAwait(&p.budget.rules, p.now) {
+			return ErrBudgetExhausted
+		}
+		p.pace = paceQueued
+	case p.takeRetryTokens(timedOut):
+	case p.pace == paceBackoff && p.waitsForLimit():
+		p.pace, p.wait = paceTurn, p.untokened(p.last.report.RetryAfter, p.now)
+	default:
+		return ErrBudgetExhausted
+	}
+	return nil
+}
+
+func (p *plan) takeRetryTokens(slow bool) (ok bool) {
+	p.retries.permit, ok = p.takeTokens(retrybudget.Request{
+		Slow: slow, Batch: p.priority == PriorityBatch, Displaces: !p.moves() && p.last.tooMany(), Cost: p.costOf(p.last),
+	}, p.now, p.record, p.last.visit.Record)
+	return ok
+}
+
+// waitsForLimit reports whether the retry needs no token: a limit has rejected the attempt, so the server has done no work, and
+// it says when another one may follow, or has served one lately.
+func (p *plan) waitsForLimit() bool {
+	report := &p.last.report
+	rejected := p.last.came.Response() && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
+	if !rejected || p.budget.Static || p.rateLimit.engine().MaxWait <= 0 {
+		return false
+	}
+	serves := p.last.tooMany() && p.record.succeededWithin(untokenedWait, p.now.Sub(p.origin))
+	return (report.RetryAfter > 0 || serves) && p.leftForLimit(p.now.Add(report.RetryAfter)) >= 0
+}
