@@ -128,7 +128,7 @@ func TestPayPal_conforms(t *testing.T) {
 		transport := PayPal("fault.test") // the host of the test's servers
 		transport.Base = base
 		return transport
-	}, faulttest.WithKeyHeader("PayPal-Request-Id"), faulttest.Without("whole-body", "redirects", "retry-after-list"))
+	}, faulttest.WithKeyHeader("PayPal-Request-Id"), faulttest.Without("redirects", "retry-after-list"))
 }
 
 // V2: the error code determines the verdict, at the vendor's hosts only.
