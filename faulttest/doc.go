@@ -33,6 +33,11 @@
 // ([Log.Requests], [Log.Calls]). Its assertions print the wanted and the actual value, and a
 // transcript of all requests.
 //
+// # Conformance
+//
+// [TestTransport] tests any client that repeats requests, row by row: what is sent twice, what is
+// waited for, what is left open.
+//
 // # Retries by net/http
 //
 // If a reused connection breaks before the first byte of the response, [net/http.Transport]

@@ -1,6 +1,6 @@
 // Package doctable keeps the generated tables in docs/*.md equal to the code. Tests use it: they
 // take each default from the code and pass it to [Check], and run each example and pass its
-// transcript to [Example].
+// transcript to [Example]. [Overview] is for tables of other kinds.
 //
 // A page marks the place of a table with two comments of HTML:
 //
@@ -46,6 +46,12 @@ func Table(t *testing.T, page, name, text string) {
 func Example(t *testing.T, page, name, transcript string) {
 	t.Helper()
 	compare(t, page, "example", name, "```text\n"+strings.TrimRight(transcript, "\n")+"\n```\n")
+}
+
+// Overview fails the test if the table called name in the file page differs from the table, or if the page has no such table.
+func Overview(t *testing.T, page, name, table string) {
+	t.Helper()
+	compare(t, page, "overview", name, table)
 }
 
 func compare(t *testing.T, page, kind, name, text string) {
