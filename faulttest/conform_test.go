@@ -33,22 +33,14 @@ import (
 func TestTransport_own(t *testing.T) {
 	faulttest.TestTransport(t, func(base http.RoundTripper) http.RoundTripper {
 		return &resilienthttp.Transport{Base: base}
-	}, faulttest.Without(unmended()...))
+	})
 }
 
 // F1: without keys, a POST that may have been done is not repeated.
 func TestTransport_ownWithoutKeys(t *testing.T) {
 	faulttest.TestTransport(t, func(base http.RoundTripper) http.RoundTripper {
 		return &resilienthttp.Transport{Base: base, Idempotency: resilienthttp.Idempotency{Disabled: true}}
-	}, faulttest.Without("keys"), faulttest.Without(unmended()...))
-}
-
-// unmended are rows that the Transport does not fulfil yet. TEMPORARY: each goes with its fix.
-func unmended() []string {
-	return []string{
-		"redirects",        // the caller's key and deadline fields follow to another origin
-		"retry-after-list", // "20, 20" is ignored
-	}
+	}, faulttest.Without("keys"))
 }
 
 // The test of docs/testing.md.

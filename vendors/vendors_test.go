@@ -122,13 +122,13 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// F1: a profile fulfils the rows of a client. The rows that are left out are TEMPORARY: see unmended in faulttest.
+// F1: a profile fulfils the rows of a client.
 func TestPayPal_conforms(t *testing.T) {
 	faulttest.TestTransport(t, func(base http.RoundTripper) http.RoundTripper {
 		transport := PayPal("fault.test") // the host of the test's servers
 		transport.Base = base
 		return transport
-	}, faulttest.WithKeyHeader("PayPal-Request-Id"), faulttest.Without("redirects", "retry-after-list"))
+	}, faulttest.WithKeyHeader("PayPal-Request-Id"))
 }
 
 // V2: the error code determines the verdict, at the vendor's hosts only.
