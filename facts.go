@@ -144,9 +144,8 @@ func (f *facts) find() (list *route.Route, err error) {
 	if f.away = isAway(req); f.away {
 		f.key = f.idempotency.foreignKey(req, f.key)
 	}
-	if f.owner = f.findOwner(); f.owner == ownerRepeater {
-		f.repeatKey()
-	}
+	f.repeatKey()
+	f.owner = f.findOwner()
 	f.header = f.sharedHeader(empty)
 	if req.Cancel != nil {
 		f.ctx, f.cancel = mergeRequestCancel(req)
@@ -173,9 +172,11 @@ func outerAttempt(ctx context.Context) (*attempt, error) {
 
 func (f *facts) findOwner() retryOwner {
 	header := f.request.Header
-	sdk := !f.ownsRetries && len(header) > 0 && outerclient.OwnsRetries(header)
-	if sdk || f.options.single {
+	switch sdk := len(header) > 0 && outerclient.OwnsRetries(header); {
+	case f.options.single, sdk && !f.ownsRetries:
 		return ownerOther
+	case f.ownsRetries:
+		return ownerCall
 	}
 	if now := f.start.Sub(f.origin); f.failedCalls.Any(now) && f.failedCalls.Has(f.requestID(), now) {
 		return ownerRepeater
@@ -186,12 +187,12 @@ func (f *facts) findOwner() retryOwner {
 // repeatKey takes the key of the failed call that an outer loop repeats. With a new key the server would do the work a
 // second time if it had done it before the failure.
 func (f *facts) repeatKey() {
-	sent := f.sentWithKey()
-	if sent == nil {
+	now := f.start.Sub(f.origin)
+	if !f.failedCalls.Any(now) {
 		return
 	}
-	if key := f.failedCalls.Key(f.requestID(), *sent, f.start.Sub(f.origin)); key != "" {
-		f.key.value = key
+	if sent := f.sentWithKey(); sent != nil {
+		f.key.value = cmp.Or(f.failedCalls.Key(f.requestID(), *sent, now), f.key.value)
 	}
 }
 

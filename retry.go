@@ -268,18 +268,20 @@ func (c *call) whyNoAttempt() error {
 	return ErrMaxAttempts
 }
 
-// noteFailedCall remembers the request of a failed call, and forgets a repeated request that
-// succeeded.
+// noteFailedCall remembers the request of a failed call, and forgets it when a repetition has a result.
 func (c *call) noteFailedCall() {
-	if c.ownsRetries || c.owner == ownerOther || c.last == nil {
+	if c.last == nil {
 		return
 	}
-	switch {
-	case c.failure != nil && (c.failure.byGate() || c.failure.NotSent()):
-		// The server has not failed. The caller was asked to call again, and this will be its call.
-	case c.failure != nil || c.last.report.Verdict.retryable():
-		c.failedCalls.Add(c.requestID(), c.sentWithKey(), time.Since(c.origin))
-	case c.owner == ownerRepeater:
+	now := time.Since(c.origin)
+	switch failed := c.failure != nil || c.last.report.work != outcome.Known && c.last.report.Verdict != VerdictSuccess; {
+	case failed && c.failure != nil && (c.failure.byGate() || c.failure.NotSent()):
+		// The server has not failed last. The caller was asked to call again, and this will be its call.
+		c.failedCalls.KeepKey(c.requestID(), c.sentWithKey(), now)
+	case failed:
+		c.failedCalls.KeepKey(c.requestID(), c.sentWithKey(), now)
+		c.failedCalls.Add(c.requestID(), now)
+	case c.failedCalls.Any(now):
 		c.failedCalls.Remove(c.requestID())
 	}
 }

@@ -24,6 +24,8 @@ type plan struct {
 	single   bool          // WithSingleAttempt
 	again    bool          // the caller repeats a POST in doubt, as docs/endpoints.md says
 	leaves   bool          // the caller leaves at the deadline: the context has none
+	rewinds  bool          // the body is long, and GetBody rewinds its one reader
+	loop     bool          // an outer loop sends the same request again, with a generated key: docs/idempotency-keys.md
 	deadline time.Duration // 0: none, and the context never ends
 	priority resilienthttp.Priority
 }
@@ -51,6 +53,18 @@ func (d draw) call(id string, at time.Duration) *call {
 	return &call{plan: p}
 }
 
+// drawMore draws what was added since the seeds of found were found.
+func (c *call) drawMore(d draw) {
+	c.rewinds = c.plan.body && !c.once && d.in(3)
+	c.loop = c.method == http.MethodPost && !c.keyless && !c.once && d.in(3)
+	if c.loop {
+		c.again = false
+	}
+}
+
+// long is the body of a call that rewinds it.
+func long(id string) string { return strings.Repeat(id+"\n", 10_000) }
+
 // run makes the call and reads the response.
 func (c *call) run(client *http.Client, srv *servers) {
 	ctx, cancel := context.Background(), func() {}
@@ -64,7 +78,7 @@ func (c *call) run(client *http.Client, srv *servers) {
 	}
 	defer cancel()
 	ctx = resilienthttp.WithPriority(ctx, c.priority)
-	if !c.keyless && c.method != update { // its cycles are several operations
+	if !c.keyless && !c.loop && c.method != update { // its cycles are several operations
 		ctx = resilienthttp.WithIdempotencyKey(ctx, "key of "+c.id)
 	}
 	if c.single {
@@ -130,7 +144,30 @@ func (c *call) send(ctx context.Context, client *http.Client) (*http.Response, e
 		return nil, err
 	}
 	req.Header.Set("Call", c.id)
-	return client.Do(req)
+	if c.rewinds {
+		reader := strings.NewReader(long(c.id))
+		req.ContentLength = reader.Size()
+		req.GetBody = func() (io.ReadCloser, error) {
+			_, err := reader.Seek(0, io.SeekStart)
+			return io.NopCloser(struct{ io.Reader }{reader}), err
+		}
+		req.Body, _ = req.GetBody()
+	}
+	resp, err := client.Do(req)
+	for range 2 {
+		if !c.loop || err == nil && resp.StatusCode < http.StatusInternalServerError || ctx.Err() != nil {
+			break
+		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		time.Sleep(time.Second)
+		if req.GetBody != nil {
+			req.Body, _ = req.GetBody()
+		}
+		resp, err = client.Do(req)
+	}
+	return resp, err
 }
 
 // worked reports whether the work of the call was done.
@@ -160,16 +197,20 @@ func (c *call) check(srv *servers) string {
 	seen := len(srv.seen[c.id])
 	free := srv.across[c.id] && doubt && !srv.list // http.Client has followed a redirect to another origin
 	unseen := srv.hidden && (safe || !c.plan.body)
+	// A redirect's request has another address than the one that the loop repeats, and a new call at a list may go elsewhere.
+	looped := c.loop && (srv.moved[c.id] || srv.list && !srv.shared)
 	switch {
+	case srv.torn[c.id]:
+		return "a body was stored that was not sent"
 	case c.resp == nil && c.err == nil:
 		return "neither a response nor an error"
-	case count > 1 && !free && (c.method == http.MethodPost || c.method == update):
+	case count > 1 && !free && !looped && (c.method == http.MethodPost || c.method == update):
 		return "done twice"
-	case count > 0 && !success && status != http.StatusSeeOther && !doubt && !unseen:
+	case count > 0 && !success && status != http.StatusSeeOther && !doubt && !unseen && !c.loop: // the loop's last call has a doubt of its own
 		return "InDoubt is false, and the work is done"
 	case success && doubt && !srv.moved[c.id]:
 		return "InDoubt is true after a success"
-	case ours && failed.NotSent() && seen > 0 && !unseen && c.method != update: // an update's read is another request
+	case ours && failed.NotSent() && seen > 0 && !unseen && c.method != update && !c.loop: // an update's read is another request
 		return "NotSent is true, and a server has seen the request"
 	case success && !safe && !c.worked:
 		return "success without work"

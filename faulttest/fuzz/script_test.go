@@ -26,21 +26,43 @@ type script struct {
 // newScript draws a script. It has no other source of chance than the seed.
 func newScript(seed uint64) *script {
 	d := draw{rand.New(rand.NewPCG(seed, 46))}
+	later := draw{rand.New(rand.NewPCG(seed, 80))} // of what was added since: the seeds of found draw what they drew
 	s := &script{seed: seed, http2: d.in(5), settings: d.settings()}
 	s.sharedKeys = s.settings.endpoints && d.in(4)
 	for range hosts {
 		faults := make([]fault, d.IntN(10))
 		for i := range faults {
 			faults[i] = d.fault()
+			faults[i].proxied(later)
 		}
 		s.faults = append(s.faults, faults)
 	}
 	at := time.Duration(0)
 	for i := range 2 + d.IntN(7) {
 		at += pick(d, 0, time.Millisecond, idleClose, 100*time.Millisecond, 3*time.Second)
-		s.calls = append(s.calls, d.call("call-"+strconv.Itoa(i), at))
+		c := d.call("call-"+strconv.Itoa(i), at)
+		c.drawMore(later)
+		c.loop = c.loop && s.settings.classify == 0 // what is a success for the client, the loop must not repeat
+		s.calls = append(s.calls, c)
 	}
 	return s
+}
+
+// proxied makes a proxy write the answer: it asks to wait although the server has done the work, it says that nothing was
+// executed, or it answers before it has read the body.
+func (f *fault) proxied(d draw) {
+	switch open := f.status == http.StatusRequestTimeout || f.status == http.StatusServiceUnavailable; {
+	case open && d.in(2):
+		f.work = true
+	case f.status >= http.StatusInternalServerError && d.in(4):
+		f.work = false
+		f.fields["Request-Executed"] = "?0"
+	case f.status >= http.StatusBadRequest && !f.work && d.in(4):
+		f.hasty = true
+	}
+	if f.status == http.StatusBadGateway && d.in(2) {
+		f.fields["Retry-After"] = "1"
+	}
 }
 
 func (s *script) String() string {

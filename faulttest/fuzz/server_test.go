@@ -23,6 +23,7 @@ type fault struct {
 	work   bool              // it does the work before it answers
 	pause  time.Duration     // before the work
 	early  bool              // it sends 103 first
+	hasty  bool              // it answers before it has read the body
 	status int               // of the answer; 0: 200
 	fields map[string]string // of the answer
 	to     string            // Location: the host, "" is its own
@@ -44,6 +45,8 @@ type servers struct {
 	each []*server
 	list bool // the client has them in a list
 
+	shared bool // the servers know each other's keys
+
 	hidden bool // Base hides its connections, so a repetition without a body or with a safe method is unseen: docs/errors.md
 
 	mu      sync.Mutex
@@ -51,6 +54,7 @@ type servers struct {
 	moved   map[string]bool           // a server redirected the call
 	across  map[string]bool           // to another server
 	work    map[string]map[string]int // work by call and server
+	torn    map[string]bool           // work was done for a body that the call has not sent
 	balance account                   // the regions share it
 	running int                       // handlers
 }
@@ -91,7 +95,7 @@ func (s *servers) dial(ctx context.Context, network, address string) (net.Conn, 
 
 func startServers(t *testing.T, s *script) *servers {
 	t.Helper()
-	all := &servers{net: memhttp.NewNetwork(t), list: s.settings.endpoints, hidden: s.settings.base == "hiding", seen: map[string][]string{}, moved: map[string]bool{}, across: map[string]bool{}, work: map[string]map[string]int{}}
+	all := &servers{net: memhttp.NewNetwork(t), list: s.settings.endpoints, shared: s.sharedKeys, hidden: s.settings.base == "hiding", seen: map[string][]string{}, moved: map[string]bool{}, across: map[string]bool{}, work: map[string]map[string]int{}, torn: map[string]bool{}}
 	shared := map[string]string{}
 	for i, faults := range s.faults {
 		srv := &server{servers: all, host: hosts[i], faults: faults, keys: map[string]string{}}
@@ -118,10 +122,17 @@ func (s *servers) heal() {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
 	id := r.Header.Get("Call")
 	f := s.arrive(r, 1)
 	defer s.arrive(r, -1)
+	if f.hasty && !strings.Contains(r.URL.Path, "/account/") {
+		w.WriteHeader(f.status)
+		_, _ = io.WriteString(w, id)
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(time.Millisecond)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		f = fault{end: endClose} // the client has left: nothing is done
 	}
@@ -141,7 +152,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(r.URL.Path, "/account/"):
 		status, content = s.account(w, r, f, string(body), state == "done")
 	case f.work && state == "new":
-		s.finish(r.Method, id)
+		s.finish(r.Method, id, string(body))
 	}
 	s.end(key, f.work && state == "new" && status/100 != 4)
 	switch f.end {
@@ -223,11 +234,14 @@ func (s *server) end(key string, done bool) {
 }
 
 // finish does the work of a call.
-func (s *server) finish(method, id string) {
+func (s *server) finish(method, id, body string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if method == http.MethodGet {
 		return
+	}
+	if body != "" && body != id && body != long(id) {
+		s.torn[id] = true
 	}
 	if s.work[id] == nil {
 		s.work[id] = map[string]int{}

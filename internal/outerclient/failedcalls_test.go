@@ -16,7 +16,7 @@ func TestFailedCalls_bounded(t *testing.T) {
 	require.False(t, f.Any(0), "no failure")
 	const n = 100_000
 	for i := range uint64(n) {
-		f.Add(RequestID{text: i + 1}, nil, time.Duration(i))
+		f.Add(RequestID{text: i + 1}, time.Duration(i))
 		require.LessOrEqual(t, f.requests.Len(), scope.DefaultMax)
 	}
 	require.True(t, f.Has(RequestID{text: n}, n))
@@ -26,8 +26,8 @@ func TestFailedCalls_bounded(t *testing.T) {
 		f.Remove(RequestID{text: id})
 		require.False(t, f.Has(RequestID{text: id}, n))
 	}
-	f.Add(RequestID{text: 1}, nil, n)
-	f.Add(RequestID{text: 2}, nil, n+repeatWindow/2)
+	f.Add(RequestID{text: 1}, n)
+	f.Add(RequestID{text: 2}, n+repeatWindow/2)
 	require.True(t, f.Has(RequestID{text: 1}, n+repeatWindow-1))
 	require.False(t, f.Has(RequestID{text: 1}, n+repeatWindow), "its failure has expired")
 	require.True(t, f.Has(RequestID{text: 2}, n+repeatWindow))

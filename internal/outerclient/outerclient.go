@@ -101,8 +101,8 @@ type RequestID struct {
 func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
 
 type failedCall struct {
-	until atomic.Int64 // when its last failure expires; zero means that it has succeeded since
-	sent  atomic.Pointer[Sent]
+	until atomic.Int64         // when its last failure expires; zero means that it has succeeded since
+	sent  atomic.Pointer[Sent] // nil: it had no generated key, or has succeeded since
 }
 
 // Sent is a request that was sent with a generated idempotency key.
@@ -110,6 +110,8 @@ type Sent struct {
 	Key         string
 	Method, URL string
 	Length      int64
+
+	until time.Duration // when a repetition no longer gets the key
 }
 
 // NewFailedCalls returns FailedCalls without a failure.
@@ -143,34 +145,42 @@ func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 // request now: a program may change the URL and the Header of one object for the next request.
 func (f *FailedCalls) Key(id RequestID, r Sent, now time.Duration) string {
 	call := f.requests.Peek(id)
-	if call == nil || int64(now) >= call.until.Load() {
+	if call == nil {
 		return ""
 	}
 	sent := call.sent.Load()
-	if sent == nil {
+	if sent == nil || now >= sent.until {
 		return ""
 	}
-	if r.Key = sent.Key; r != *sent {
+	if r.Key, r.until = sent.Key, sent.until; r != *sent {
 		return ""
 	}
 	return sent.Key
 }
 
-// Add notes that the request has failed. sent is nil if it had no generated key.
-func (f *FailedCalls) Add(id RequestID, sent *Sent, now time.Duration) {
-	if !id.known() {
+// KeepKey keeps the key of a request that failed. sent is nil if it had no generated key.
+func (f *FailedCalls) KeepKey(id RequestID, sent *Sent, now time.Duration) {
+	if !id.known() || sent == nil {
 		return
 	}
-	until := int64(now + repeatWindow)
-	call := f.requests.Get(id)
-	call.sent.Store(sent)
-	call.until.Store(until)
-	f.until.Store(until)
+	sent.until = now + repeatWindow
+	f.requests.Get(id).sent.Store(sent)
+	f.until.Store(int64(sent.until))
+}
+
+// Add notes that the request has failed.
+func (f *FailedCalls) Add(id RequestID, now time.Duration) {
+	if id.known() {
+		until := int64(now + repeatWindow)
+		f.requests.Get(id).until.Store(until)
+		f.until.Store(until)
+	}
 }
 
 // Remove forgets the request, because it has succeeded.
 func (f *FailedCalls) Remove(id RequestID) {
 	if call := f.requests.Peek(id); call != nil {
 		call.until.Store(0)
+		call.sent.Store(nil)
 	}
 }
