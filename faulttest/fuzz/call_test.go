@@ -63,7 +63,7 @@ func (c *call) drawMore(d draw) {
 }
 
 // long is the body of a call that rewinds it.
-func long(id string) string { return strings.Repeat(id+"\n", 10_000) }
+func long(id string) string { return strings.Repeat(id+"\n", 40_000) }
 
 // run makes the call and reads the response.
 func (c *call) run(client *http.Client, srv *servers) {

@@ -60,6 +60,7 @@ func (f *fault) proxied(d draw) {
 	case f.status >= http.StatusBadRequest && !f.work && d.in(4):
 		f.hasty = true
 	}
+	f.late = d.in(3)
 	if f.status == http.StatusBadGateway && d.in(2) {
 		f.fields["Retry-After"] = "1"
 	}

@@ -24,6 +24,7 @@ type fault struct {
 	pause  time.Duration     // before the work
 	early  bool              // it sends 103 first
 	hasty  bool              // it answers before it has read the body
+	late   bool              // it reads the body after the pause, so that a long one waits in the client
 	status int               // of the answer; 0: 200
 	fields map[string]string // of the answer
 	to     string            // Location: the host, "" is its own
@@ -131,6 +132,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		time.Sleep(time.Millisecond)
 		return
+	}
+	if f.late {
+		time.Sleep(f.pause)
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
