@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -336,10 +337,16 @@ func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) 
 		}
 		resp = nil
 	}
-	if err == nil && resp == nil {
+	if err == nil && resp == nil || isNilPointer(err) {
 		err = errBrokenBase
 	}
 	return resp, err
+}
+
+// isNilPointer reports whether a Base has returned a nil pointer of an error type. Its methods would panic.
+func isNilPointer(err error) bool {
+	v := reflect.ValueOf(err)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // translate finds out what ended the attempt: its timeout, the call's deadline, the caller,

@@ -14,17 +14,19 @@ import (
 )
 
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
-// failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
-// at least MinRequests results in the Window are failures, after a series of failures, or at a failure without tokens when nothing
-// has succeeded for a Window. Its probes take turns by route. Unless it is Static, it does not hold a route that works while
-// another fails: its calls are probes. See docs/circuit-breaker.md.
+// failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when nothing works any
+// more: FailureRatio of at least MinRequests results in the Window are failures, chance does not explain a series of failures,
+// or at a failure without tokens nothing has succeeded for a Window. While it is open, it holds the routes that have failed.
+// A call of any other route is sent at once and tests that route, unless its request must not be repeated. See
+// docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384
 // circuits and those that a Transport uses, and removes closed ones first.
 type Breaker struct {
-	// FailureRatio is the ratio of failures at which a circuit opens. Zero means 0.9. More than 1
-	// means 1. A negative number or NaN means that circuits never open.
+	// FailureRatio is the ratio of failures at which a circuit opens. Zero means 1, because as long as something works the
+	// failures may be of one route, tenant or input, and retries help more than a wait. More than 1 means 1. A negative
+	// number or NaN means that circuits never open.
 	FailureRatio float64
 
 	// MinRequests is the minimum number of results in the Window for FailureRatio, and for slow start to send fewer
@@ -123,33 +125,36 @@ const (
 
 // passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
 func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
-	var rejection *circuit.Rejection
-	a.permits.circuit, rejection = a.visit.Record.circuit.Admit(now)
+	// A request that cannot be repeated tests no route of a server that is away: its result may be lost there.
+	tests := c.repeats >= repeatsResult || c.key.value != ""
+	permit, rejection := a.visit.Record.circuit.Admit(now, c.routeHash, tests)
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
-		routeHash := c.routeHash()
-		works := a.visit.Record.works.Load() && !a.visit.Record.failed.has(routeHash)
-		if works && a.visit.Record.failed.any() && !c.breaker.Static {
-			a.permits.circuit, rejection = a.visit.Record.circuit.Pass(now), nil
-		} else if longest := c.mayHold(a.visit.Record, now); longest > 0 {
-			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
-				Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
-				Route: routeHash, Works: works,
-			}}
-			if c.retries != nil && c.retries.plan != nil {
-				e.RestsTo = c.retries.plan.restsTo
-			}
-			rejection = a.visit.Record.circuit.Wait(now, e)
-			a.permits.circuit, now = e.Permit, time.Now()
+		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
+			permit, rejection = c.waitForCircuit(a, now, longest)
+			now = time.Now()
 		}
 	}
 	if rejection != nil {
 		return now, c.breakerOpen(rejection, now)
 	}
-	if change := a.permits.circuit.Change; change != nil {
+	a.permits.circuit = permit
+	if change := permit.Change; change != nil {
 		c.breakerChanged(change)
 	}
 	return now, nil
+}
+
+func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) (circuit.Permit, *circuit.Rejection) {
+	e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
+		Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Since: c.start,
+		Waiter: heldAttempt{(*queuedAttempt)(a)}, Sent: a.report.Number - 1, Route: c.routeHash(),
+	}}
+	if c.retries != nil && c.retries.plan != nil {
+		e.RestsTo = c.retries.plan.restsTo
+	}
+	rejection := a.visit.Record.circuit.Wait(now, e)
+	return e.Permit, rejection
 }
 
 func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {

@@ -277,7 +277,7 @@ func ExampleBreaker() {
 
 	transport := &resilienthttp.Transport{
 		Breaker: &resilienthttp.Breaker{
-			FailureRatio: 0.9, // the default
+			FailureRatio: 0.9, // the default is 1: nothing works
 			Cooldown:     5 * time.Second,
 			MaxCooldown:  time.Minute,
 			MaxWait:      -1, // calls fail at once while the circuit is open

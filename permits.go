@@ -27,11 +27,14 @@ type permits struct {
 func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change {
 	held := a.permits.circuit
 	a.permits.circuit = circuit.Permit{}
-	change := held.Done(circuit.Result{
+	result := circuit.Result{
 		Server: a.outcome.Server, Took: a.report.Latency, TimeOut: a.outcome.Trouble == outcome.Slow, Retry: a.visit.Again,
 		InFlight: a.visit.Record.inFlight.Count() - 1,
-		Forsaken: a.outcome.Server == outcome.Fails && a.isForsaken(now),
-	}, now)
+	}
+	if c := a.call; a.outcome.Server == outcome.Fails {
+		result.Route, result.Spent = c.routeHash(), c.mayAwait() && c.record.bucket.Spent(&c.budget.rules, now)
+	}
+	change := held.Done(result, now)
 	a.reportQuota(info, now)
 	a.leaveFlight()
 	a.call.route.Done(&a.visit, route.Result{
@@ -39,11 +42,6 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 		NoWork: a.report.work.NotDone(), RetryAfter: a.report.RetryAfter,
 	})
 	return change
-}
-
-// isForsaken reports whether the tokens for retries are spent, and the route that succeeded last has failed since.
-func (a *attempt) isForsaken(now time.Time) bool {
-	return a.visit.Record.worked.Load() == 0 && a.call.mayAwait() && a.call.record.bucket.Spent(&a.call.budget.rules, now)
 }
 
 // cancelPermits returns what an attempt without a result holds. A gate rejects it, or Base panicked.

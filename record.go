@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"cmp"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -25,11 +24,8 @@ type record struct {
 	queued, retryWaiting atomic.Int32
 	rest                 route.Rest // of package endpoints
 
-	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64 // time of the last success since the origin, to latency.SampleEvery; zero means never
-	failed    failedRoutes
-	works     atomic.Bool   // something has succeeded since a route failed that was not known to fail
-	worked    atomic.Uint64 // the hash of the route of the last success; zero: it has failed since
+	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
+	succeeded atomic.Int64  // time of the last success since the origin, to latency.SampleEvery; zero means never
 	created   time.Duration // since the origin
 
 	responses latency.Quick // successes
@@ -125,26 +121,10 @@ func (r *record) succeededLately(at time.Duration) bool {
 func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
-	case a.outcome.Server == outcome.Fails:
-		if hash := a.call.routeHash(); r.failed.add(hash) {
-			r.works.Store(false)
-			r.worked.CompareAndSwap(hash, 0)
-		}
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled || r.failed.any() {
-			hash := a.call.routeHash()
-			r.failed.remove(hash)
-			if !r.works.Load() { // processors must not write to shared memory at each call
-				r.works.Store(true)
-			}
-			if r.worked.Load() != hash {
-				r.worked.Store(hash)
-			}
-		}
-	case a.came == outcome.Canceled, a.came == outcome.CallDeadline: // it may have hung
-		r.failed.add(a.call.routeHash())
-	case a.came.Over() && a.timers.hedgeDelay > 0:
+		a.sampled = r.noteSuccess(at, a.report.Latency)
+	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
 		// above a quantile.
@@ -240,44 +220,4 @@ func (p *patience) over(age time.Duration) bool {
 	}
 	p.CompareAndSwap(l, &lostSecond{l.sent, l.took - l.took/32})
 	return false
-}
-
-// failedRoutes are hashes of routes of which the last attempt failed or was canceled, or 0. While something works, the circuit does not
-// hold the others.
-type failedRoutes [16]atomic.Uint32
-
-func (f *failedRoutes) any() bool {
-	for i := range f {
-		if f[i].Load() != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// find returns the place of a hash; nil: it is not there.
-func (f *failedRoutes) find(hash uint32) *atomic.Uint32 {
-	for i := range f {
-		if f[i].Load() == hash {
-			return &f[i]
-		}
-	}
-	return nil
-}
-
-func (f *failedRoutes) has(route uint64) bool { return f.find(uint32(route)|1) != nil }
-
-// add adds a route, and reports whether it was not there. If there is no room, it replaces another one.
-func (f *failedRoutes) add(route uint64) bool {
-	if f.has(route) {
-		return false
-	}
-	cmp.Or(f.find(0), &f[route>>32%uint64(len(f))]).Store(uint32(route) | 1)
-	return true
-}
-
-func (f *failedRoutes) remove(route uint64) {
-	if place := f.find(uint32(route) | 1); place != nil {
-		place.CompareAndSwap(uint32(route)|1, 0)
-	}
 }

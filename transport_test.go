@@ -53,6 +53,8 @@ func TestResponseXorError(t *testing.T) {
 		{"error", failing(errReset), 0, 6},
 		{"response and error", both, 0, 6},
 		{"neither response nor error", neither, 0, 1},
+		{"a nil *Error", func(*http.Request) (*http.Response, error) { var none *resilienthttp.Error; return nil, none }, 0, 1},
+		{"a nil *url.Error", func(*http.Request) (*http.Response, error) { var none *url.Error; return nil, none }, 0, 1},
 	}
 	for _, tt := range tests {
 		bubble.Run(t, tt.name, func(t *testing.T) {
@@ -226,7 +228,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}, bodies: 1},
 		{name: "breaker is open", steps: []step{status(500)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.Breaker = nervous(time.Hour)
-			readAll(t, roundTrip(t, c.tr, get(t)))
+			readAll(t, roundTrip(t, c.tr, newRequest(t, "POST", "http://api.test/", "")))
 		}, bodies: 1, is: resilienthttp.ErrBreakerOpen},
 		{name: "breaker opens during the wait", steps: []step{status(408), status(500)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.Breaker = nervous(time.Hour)

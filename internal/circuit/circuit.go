@@ -116,8 +116,9 @@ type Result struct {
 	TimeOut bool // the server fails by a timeout
 	Retry   bool // not the first attempt of its call
 
-	InFlight int  // other attempts in flight in the scope
-	Forsaken bool // the tokens for retries are spent, and the route that succeeded last has failed since
+	InFlight int    // other attempts in flight in the scope
+	Spent    bool   // the tokens for retries are spent
+	Route    uint64 // the hash of the route, if the server fails
 }
 
 // Permit permits one attempt. The caller must call Done or Cancel once; the methods of the
@@ -128,7 +129,13 @@ type Permit struct {
 	circuit *Circuit
 	closed  *closed  // that admitted it; nil: it is a probe
 	opening *opening // that admitted it; nil: it is no probe
-	ended   *bool    // Done or Cancel was called; nil: a second call changes nothing, or too little. Circuit.mu guards it
+	counted *counted // nil: a second call of Done or Cancel changes nothing, or too little
+}
+
+// counted is a permit that is counted until it ends. Circuit.mu guards it.
+type counted struct {
+	ended  bool   // Done or Cancel was called
+	tested uint64 // the route of a probe that was not known to fail; 0: it was
 }
 
 // Current reports whether the circuit has not changed since it admitted the attempt.
@@ -147,48 +154,39 @@ type Rejection struct {
 	Outage    time.Time // the first failure of the outage; zero: the circuit is closed
 }
 
-// Admit returns a Permit for one attempt, or a Rejection. It does not wait.
-func (c *Circuit) Admit(now time.Time) (Permit, *Rejection) {
+// Admit returns a Permit for one attempt, or a Rejection. It does not wait. route returns the hash of the attempt's route: it
+// is called only if the circuit is not closed, or under slow start. An attempt that tests is sent at once if its route has not
+// failed in the outage.
+func (c *Circuit) Admit(now time.Time, route func() uint64, tests bool) (Permit, *Rejection) {
 	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
 		return Permit{circuit: c, closed: s}, nil
 	}
+	hash := route()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.admit(now)
+	if o := c.opening; o != nil && tests && !c.breaker.rules.Static && !o.failing.has(hash) {
+		return c.probe(now, hash), nil
+	}
+	return c.admit(now, hash)
 }
 
-// Pass is Admit for an attempt that the circuit does not hold. Its result counts as that of a probe, or under slow start.
-func (c *Circuit) Pass(now time.Time) Permit {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.opening != nil {
-		return c.probe(now)
-	}
-	p := Permit{circuit: c, closed: c.closed.Load()}
-	if l := p.closed.slowStart.Load(); l != nil {
-		l.send(now)
-		p.ended = new(bool)
-	}
-	return p
-}
-
-// admit is Admit for a locked circuit.
-func (c *Circuit) admit(now time.Time) (Permit, *Rejection) {
+// admit is Admit for a locked circuit and a route that waits while the circuit is open.
+func (c *Circuit) admit(now time.Time, route uint64) (Permit, *Rejection) {
 	if c.opening != nil {
 		if rejection := c.rejects(now); rejection != nil {
 			return Permit{}, rejection
 		}
-		return c.probe(now), nil
+		return c.probe(now, route), nil
 	}
 	s := c.closed.Load()
 	p := Permit{circuit: c, closed: s}
 	if l := s.slowStart.Load(); l != nil && l.expired(now) {
 		s.slowStart.Store(nil)
-	} else if l != nil {
+	} else if l != nil && c.outage.routes.has(route) {
 		if rejection := l.admit(now); rejection != nil {
 			return Permit{}, rejection
 		}
-		p.ended = new(bool)
+		p.counted = &counted{}
 	}
 	return p, nil
 }
@@ -225,8 +223,8 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	if c == nil {
 		return nil
 	}
-	if p.ended == nil && r.Server != outcome.Fails {
-		return c.doneClosed(p.closed, r, now)
+	if p.counted == nil && r.Server != outcome.Fails {
+		return c.doneClosed(p, r, now)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,16 +237,16 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 
 // done is Done for a locked circuit.
 func (c *Circuit) done(p Permit, r Result, now time.Time) *Change {
-	if p.ended != nil {
-		if *p.ended {
+	if p.counted != nil {
+		if p.counted.ended {
 			return nil
 		}
-		*p.ended = true
+		p.counted.ended = true
 	}
 	if p.opening != nil {
-		return c.doneProbe(p.opening, r, now)
+		return c.doneProbe(p, r, now)
 	}
-	return c.doneClosed(p.closed, r, now)
+	return c.doneClosed(p, r, now)
 }
 
 // Late reports whether an attempt without a response had far longer than usual.

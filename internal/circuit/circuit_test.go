@@ -57,7 +57,7 @@ func (b *recorded) path() string {
 }
 
 func (b *recorded) admit(at time.Time) (p Permit, notBefore time.Time, ok bool) {
-	p, rejection := b.Circuit(host).Admit(at)
+	p, rejection := b.Circuit(host).Admit(at, noRoute, false)
 	b.note(p.Change)
 	if rejection != nil {
 		return p, rejection.NotBefore, false
@@ -252,7 +252,7 @@ func TestBreaker_isBounded(t *testing.T) {
 	run := func(name string, o outcome.Server) {
 		key := scope.Key{Name: name}
 		for range 2 {
-			permit, _ := b.Circuit(key).Admit(epoch)
+			permit, _ := b.Circuit(key).Admit(epoch, noRoute, false)
 			permit.Done(Result{Server: o}, epoch)
 		}
 	}
@@ -319,7 +319,7 @@ func TestCircuit_oneChangeForManyFailures(t *testing.T) {
 func TestCircuit_countsAllResults(t *testing.T) {
 	for _, failures := range []int{898, 899} {
 		for range 5 {
-			b := record(Rules{MinRequests: 1000, Static: true})
+			b := record(Rules{MinRequests: 1000, FailureRatio: 0.9, Static: true})
 			var wg sync.WaitGroup
 			for i := range 999 {
 				wg.Go(func() {
@@ -370,7 +370,7 @@ func TestCircuit_stress(t *testing.T) {
 				if rejection := c.Rejects(at); rejection != nil && !rejection.NotBefore.After(at) {
 					t.Error("would be rejected without a time")
 				}
-				permit, rejection := c.Admit(at)
+				permit, rejection := c.Admit(at, noRoute, false)
 				note(permit.Change)
 				if rejection != nil {
 					if !rejection.NotBefore.After(at) {
@@ -379,7 +379,7 @@ func TestCircuit_stress(t *testing.T) {
 					if !retry {
 						continue
 					}
-					permit = c.Pass(at)
+					permit, _ = c.Admit(at, func() uint64 { return r.Uint64N(4) }, true)
 					note(permit.Change)
 				}
 				if r.IntN(4) == 0 {
@@ -471,7 +471,7 @@ func TestCircuit_closedDoesNotAllocate(t *testing.T) {
 	c := b.Circuit(host)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now = now.Add(10 * time.Millisecond)
-		permit, _ := c.Admit(now)
+		permit, _ := c.Admit(now, noRoute, false)
 		permit.Done(Result{Server: outcome.Works}, now)
 		c.Rejects(now)
 	}))
@@ -514,3 +514,5 @@ func TestCircuit_clockThatGoesBack(t *testing.T) {
 		})
 	}
 }
+
+func noRoute() uint64 { return 0 }

@@ -36,6 +36,7 @@ type failureStreak struct {
 	ratio    float64       // ratio of failures before the streak
 	slowest  time.Duration // highest latency of the whole streak
 	inFlight int           // other attempts in flight when it began
+	routes   routes        // of the attempts
 }
 
 const (
@@ -74,11 +75,12 @@ func (s *closed) resultsAt(rules *Rules, at time.Duration) *results {
 	return s.results.At(at, rules.Window, window.Buckets)
 }
 
-// doneClosed records the result of an attempt that s admitted. The circuit is locked if the
+// doneClosed records the result of an attempt that a closed circuit admitted. The circuit is locked if the
 // attempt failed, or if slow start admitted it.
-func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
+func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
+	s := p.closed
 	l := s.slowStart.Load()
-	if l != nil {
+	if l != nil && p.counted != nil {
 		l.done(now.Add(-r.Took), now, r.Server)
 	}
 	at := now.Sub(c.breaker.origin)
@@ -129,6 +131,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		streak.attempts, streak.slow, streak.since = 0, 0, at
 	}
 	streak.attempts++
+	streak.routes.add(r.Route)
 	streak.slowest = max(streak.slowest, r.Took)
 	usual := c.baseline.Get()
 	slow := r.TimeOut || isSlow(usual, r.Took)
@@ -152,9 +155,9 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		took, slowest = 0, 0
 	}
 	c.noteOutage(streak, sum, now)
-	c.opening = &opening{opened: sum, slowest: slowest, failed: now}
+	c.opening = &opening{opened: sum, slowest: slowest, failed: now, failing: streak.routes}
 	c.opening.hold.Begin(now, rules.firstCooldown(took, c.outage.usual))
-	if !rules.tooMany(sum.failures, sum.results) { // the streak opens it
+	if !rules.tooMany(sum.failures, sum.results, 0) { // the streak opens it
 		c.opening.opened = tally{streak.attempts, streak.attempts}
 	}
 	c.closed.Store(nil)
@@ -179,8 +182,9 @@ func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 	return max(min(c.breaker.rules.Window, now.Sub(c.since))/time.Duration(sum.results), 1)
 }
 
-// tooMany reports whether the failure opens the circuit: by the ratio of failures, by the streak, or because the tokens for
-// retries are spent and nothing has succeeded in the Window, nor does the last route that did: its call then waits instead of being refused. A streak opens it if
+// tooMany reports whether the failure opens the circuit: because of MinRequests results as many are failures as FailureRatio says
+// (by default all), by the streak, or because the tokens for retries are spent and nothing has succeeded in the Window: its
+// call then waits instead of ending. A streak opens it if
 // chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
 // MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because many
 // servers reject at once and answer late. Of a streak older than an answer takes, there must be fewer than failures, and those
@@ -192,14 +196,14 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 	}
 	enough := sum.results >= rules.MinRequests
 	if rules.Static {
-		return enough && rules.tooMany(sum.failures, sum.results)
+		return enough && rules.tooMany(sum.failures, sum.results, 0)
 	}
-	forsaken := r.Forsaken && sum.failures == sum.results && !streak.overload() && (c.settled(c.breaker.origin.Add(at)) || r.InFlight == 0 && s == &c.first)
-	if forsaken || enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
+	spent := r.Spent && !streak.overload() && (c.settled(c.breaker.origin.Add(at)) || r.InFlight == 0 && s == &c.first)
+	if spent && sum.failures == sum.results || enough && rules.tooMany(sum.failures, sum.results, r.InFlight) {
 		return true
 	}
 	usual, lasted, pending := c.baseline.Get(), at-streak.since, max(r.InFlight-streak.inFlight, 0)
-	few, least := streak.attempts < r.InFlight || !rules.tooMany(streak.attempts, streak.attempts+pending), min(usual, maxQuickTime, rules.Window/2)
+	few, least := streak.attempts < r.InFlight || !rules.tooMany(streak.attempts, streak.attempts, pending), min(usual, maxQuickTime, rules.Window/2)
 	switch {
 	case streak.overload():
 		few, least = false, minStreakTime

@@ -21,11 +21,12 @@ func TestClosed_opensByRatio(t *testing.T) {
 		results string
 		sent    int // all of them, if it never opens
 	}{
-		{"nine tenths of twenty", Rules{}, many("F", 8) + "S" + many("F", 9) + "SFS", 20},
-		{"one less", Rules{}, "S" + many("F", 8) + "S" + many("F", 8) + "SFS", 21},
+		{"one of twenty succeeds", Rules{}, many("F", 10) + "S" + many("F", 8) + "FFF", 22},
+		{"nine tenths of twenty", Rules{FailureRatio: 0.9}, many("F", 8) + "S" + many("F", 9) + "SFS", 20},
+		{"one less", Rules{FailureRatio: 0.9}, "S" + many("F", 8) + "S" + many("F", 8) + "SFS", 21},
 		{"nineteen failures are too few", Rules{}, many("F", 19), 19},
 		{"twenty failures", Rules{}, many("F", 30), 20},
-		{"below the ratio", Rules{}, many("SFFFFFFFF", 100), 900},
+		{"below the ratio", Rules{FailureRatio: 0.9}, many("SFFFFFFFF", 100), 900},
 		{"the ratio is reached later", Rules{FailureRatio: 0.5}, many("S", 10) + many("FFS", 20), 36},
 		{"a success does not open", Rules{FailureRatio: 0.5, MinRequests: 4}, "FFFSSFF", 6},
 		{"no failure, never", Rules{MinRequests: 1, FailureRatio: math.SmallestNonzeroFloat64}, "SSSSSS", 6},
@@ -209,10 +210,10 @@ func TestClosed_inFlight(t *testing.T) {
 	}
 }
 
-// Law L2: requests in flight count as successes for the ratio too.
+// Law L2: if many requests are in flight, they may be successes, for the ratio too.
 func TestClosed_inFlightByRatio(t *testing.T) {
-	for _, tt := range []struct{ inFlight, sent int }{{0, 20}, {2, 200}} {
-		b, sent := record(Rules{}), 0
+	for _, tt := range []struct{ inFlight, sent int }{{0, 20}, {2, 20}, {3, 24}, {23, 200}} {
+		b, sent := record(Rules{FailureRatio: 0.9}), 0
 		for ; b.path() == "" && sent < 200; sent++ {
 			r := Result{Server: outcome.Fails, InFlight: tt.inFlight}
 			if sent%10 == 5 {
@@ -236,7 +237,7 @@ func TestClosed_overtakenFailures(t *testing.T) {
 	}{
 		{"sent a second later", Rules{}, time.Second, ""},
 		{"sent earlier", Rules{}, -time.Second, "open"},
-		{"Static", Rules{Static: true}, time.Second, "open"},
+		{"Static", Rules{Static: true, FailureRatio: 0.9}, time.Second, "open"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := record(tt.rules), epoch.Add(time.Minute)
@@ -268,8 +269,7 @@ func TestClosed_hangsFromTheBeginning(t *testing.T) {
 	require.Equal(t, "open", b.path())
 }
 
-// Law L2: when the tokens for retries are spent, and the last route that worked fails, one quick failure opens the circuit if nothing has succeeded in
-// the Window.
+// Law L2: when the tokens for retries are spent, one quick failure opens the circuit if nothing has succeeded in the Window.
 func TestClosed_withoutTokens(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
@@ -279,17 +279,17 @@ func TestClosed_withoutTokens(t *testing.T) {
 		result Result
 		opens  string
 	}{
-		{"no success", Rules{}, 0, Result{Forsaken: true}, "open"},
-		{"none in the Window", Rules{}, 11 * s, Result{Forsaken: true}, "open"},
-		{"one in the Window", Rules{}, 9 * s, Result{Forsaken: true}, ""},
-		{"there are tokens, or another route works", Rules{}, 0, Result{}, ""},
-		{"a timeout", Rules{}, 0, Result{Forsaken: true, TimeOut: true}, ""},
-		{"slow", Rules{}, 11 * s, Result{Forsaken: true, Took: s}, ""},
-		{"Static", Rules{Static: true}, 0, Result{Forsaken: true}, ""},
-		{"no FailureRatio", Rules{FailureRatio: -1}, 0, Result{Forsaken: true}, ""},
-		{"it has changed in the Window", Rules{Window: time.Hour}, 0, Result{Forsaken: true}, "open"},
-		{"it has changed in the Window, and another request is in flight", Rules{Window: time.Hour}, 0, Result{Forsaken: true, InFlight: 1}, ""},
-		{"another request is in flight", Rules{}, 0, Result{Forsaken: true, InFlight: 1}, "open"},
+		{"no success", Rules{}, 0, Result{Spent: true}, "open"},
+		{"none in the Window", Rules{}, 11 * s, Result{Spent: true}, "open"},
+		{"one in the Window", Rules{}, 9 * s, Result{Spent: true}, ""},
+		{"there are tokens", Rules{}, 0, Result{}, ""},
+		{"a timeout", Rules{}, 0, Result{Spent: true, TimeOut: true}, ""},
+		{"slow", Rules{}, 11 * s, Result{Spent: true, Took: s}, ""},
+		{"Static", Rules{Static: true}, 0, Result{Spent: true}, ""},
+		{"no FailureRatio", Rules{FailureRatio: -1}, 0, Result{Spent: true}, ""},
+		{"it has changed in the Window", Rules{Window: time.Hour}, 0, Result{Spent: true}, "open"},
+		{"it has changed in the Window, and another request is in flight", Rules{Window: time.Hour}, 0, Result{Spent: true, InFlight: 1}, ""},
+		{"another request is in flight", Rules{}, 0, Result{Spent: true, InFlight: 1}, "open"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := record(tt.rules), epoch.Add(time.Minute)

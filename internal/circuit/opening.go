@@ -20,6 +20,7 @@ type opening struct {
 	slowest time.Duration // highest latency of a failure since the circuit was last closed
 
 	failedProbes int
+	failing      routes // those that have failed in the outage, or are being tested
 
 	halfOpen     bool          // a probe was sent since the last change to open
 	results      tally         // results of probes since then
@@ -37,9 +38,13 @@ func (o *opening) probeAt(rules *Rules, at time.Time) time.Time {
 }
 
 // probe returns the Permit of a probe. The circuit is not closed, and locked.
-func (c *Circuit) probe(now time.Time) Permit {
+func (c *Circuit) probe(now time.Time, route uint64) Permit {
 	o := c.opening
-	p := Permit{circuit: c, opening: o, ended: new(bool)}
+	p := Permit{circuit: c, opening: o, counted: &counted{}}
+	if !o.failing.has(route) {
+		p.counted.tested = route
+	}
+	o.failing.add(route) // it may hang
 	if !o.halfOpen {
 		o.halfOpen, p.Change = true, c.changed(Open, HalfOpen, now)
 	}
@@ -57,7 +62,8 @@ func (o *opening) describe() Opening {
 }
 
 // doneProbe records the result of a probe. The circuit is locked.
-func (c *Circuit) doneProbe(o *opening, r Result, now time.Time) *Change {
+func (c *Circuit) doneProbe(p Permit, r Result, now time.Time) *Change {
+	o := p.opening
 	if c.opening != o {
 		return nil // the circuit has changed since the probe was sent
 	}
@@ -69,6 +75,9 @@ func (c *Circuit) doneProbe(o *opening, r Result, now time.Time) *Change {
 		o.failed = now
 		o.slowest = max(o.slowest, r.Took)
 	case outcome.Works, outcome.Rejects:
+		if tested := p.counted.tested; tested != 0 { // slow start does not limit it, as it does those that have failed
+			o.failing.remove(tested)
+		}
 		o.lastResponse = r.Took
 		if !o.results.succeeded() {
 			o.inFlight = 0 // older probes may hang
@@ -86,7 +95,7 @@ func (c *Circuit) doneProbe(o *opening, r Result, now time.Time) *Change {
 func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 	o, rules := c.opening, &c.breaker.rules
 	switch complete := o.results.results >= rules.Probes; {
-	case !o.results.succeeded(), complete && rules.tooMany(o.results.failures, o.results.results):
+	case !o.results.succeeded(), complete && rules.tooMany(o.results.failures, o.results.results, 0):
 		o.hold.Fail(now, rules.Cooldown, rules.longestCooldown(took))
 		wasHalfOpen := o.halfOpen
 		o.results, o.halfOpen = tally{}, false
@@ -103,7 +112,7 @@ func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 		next.took.Store(int64(o.lastResponse))
 		next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), &c.outage, o.slowest, o.lastResponse, now))
 		change := c.changed(from, Closed, now)
-		c.opening = nil
+		c.opening, c.outage.routes = nil, o.failing
 		c.closed.Store(next)
 		c.startRelease(now)
 		return change

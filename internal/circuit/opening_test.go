@@ -240,3 +240,62 @@ func TestOpening_cooldownFollowsTheUsualRate(t *testing.T) {
 		at = until
 	}
 }
+
+// §4.15: while the circuit is open, each route that has not failed in the outage is tested once, at once. What succeeds is
+// not limited by slow start.
+func TestOpening_otherRoutes(t *testing.T) {
+	route := func(n uint64) func() uint64 { return func() uint64 { return n } }
+	type attempt struct {
+		route    uint64
+		tests    bool
+		admitted bool
+	}
+	for _, tt := range []struct {
+		name     string
+		rules    Rules
+		attempts []attempt
+	}{
+		{"the route that failed waits", Rules{}, []attempt{{1, true, false}}},
+		{"another one is tested once", Rules{}, []attempt{{2, true, true}, {2, true, false}, {3, true, true}}},
+		{"a request that must not test waits", Rules{}, []attempt{{2, false, false}}},
+		{"Static: all wait", Rules{Static: true}, []attempt{{2, true, false}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, c := record(tt.rules), (*Circuit)(nil)
+			c = b.Circuit(host)
+			for range DefaultMinRequests {
+				p, _ := c.Admit(epoch, route(1), true)
+				b.done(p, Result{Server: outcome.Fails, Route: 1}, epoch)
+			}
+			require.Equal(t, "open", b.path())
+			for i, a := range tt.attempts {
+				p, rejection := c.Admit(epoch, route(a.route), a.tests)
+				b.note(p.Change)
+				require.Equal(t, a.admitted, rejection == nil, "attempt %d", i)
+			}
+		})
+	}
+	t.Run("as many routes as are known", func(t *testing.T) {
+		b := record(Rules{})
+		c := b.Circuit(host)
+		for i := range uint64(30) {
+			p, _ := c.Admit(epoch, route(1+i%maxRoutes), true)
+			b.done(p, Result{Server: outcome.Fails, Route: 1 + i%maxRoutes}, epoch)
+		}
+		_, rejection := c.Admit(epoch, route(100), true)
+		require.NotNil(t, rejection, "if sixteen routes have failed, all others are taken for failing too")
+	})
+	t.Run("a route that was tested and works passes slow start", func(t *testing.T) {
+		b := record(Rules{Probes: 1})
+		at := b.openedBy(t, epoch, outageLatency)
+		c := b.Circuit(host)
+		p, rejection := c.Admit(at, route(2), true)
+		require.Nil(t, rejection)
+		b.done(p, Result{Server: outcome.Works, Took: outageLatency / 2}, at)
+		require.NotNil(t, b.limit())
+		for range 5 {
+			_, rejection = c.Admit(at, route(2), true)
+			require.Nil(t, rejection)
+		}
+	})
+}

@@ -10,7 +10,7 @@ import (
 
 // The defaults of Rules.
 const (
-	DefaultFailureRatio = 0.9
+	DefaultFailureRatio = 1 // nothing works any more
 	DefaultMinRequests  = 20
 	DefaultWindow       = 10 * time.Second
 	DefaultCooldown     = 100 * time.Millisecond
@@ -47,10 +47,17 @@ func (r Rules) withDefaults() Rules {
 	return r
 }
 
-// tooMany reports whether the failures open a circuit. It compares the quotient, not ratio ×
-// results: 7 of 100 are 0.07, but 0.07 × 100 is a little more than 7.
-func (r *Rules) tooMany(failures, results int) bool {
-	return results > 0 && float64(failures)/float64(results) >= r.FailureRatio
+// fewPending is the share of the results among results and attempts in flight at which those in flight do not matter. Many
+// servers reject at once and answer late, so attempts in flight may be successes.
+const fewPending = 0.9
+
+// tooMany reports whether the failures among results open a circuit, beside attempts in flight. It compares the quotient, not
+// ratio × results: 7 of 100 are 0.07, but 0.07 × 100 is a little more than 7.
+func (r *Rules) tooMany(failures, results, inFlight int) bool {
+	if results == 0 || float64(failures)/float64(results) < r.FailureRatio {
+		return false
+	}
+	return float64(failures)/float64(results+inFlight) >= fewPending*r.FailureRatio
 }
 
 // firstCooldown returns the time until the first probe after a failure. took is the latency of the failure, and usual the

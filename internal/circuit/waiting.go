@@ -2,6 +2,7 @@ package circuit
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
@@ -31,6 +32,8 @@ type outage struct {
 	usual time.Duration // between two results before
 	ratio float64       // of failures before
 	slow  bool          // the server has too much work
+
+	routes routes // that failed in the outage and have not succeeded in it
 }
 
 // Wait waits for the Permit of a call that Admit has rejected.
@@ -57,7 +60,7 @@ func (c *Circuit) join(now time.Time, e *waitqueue.Entry[Permit]) (joined bool, 
 		e.MaxWait = min(e.MaxWait, late)
 	}
 	if e.MaxWait <= 0 {
-		e.Permit, rejected = c.admit(now)
+		e.Permit, rejected = c.admit(now, e.Route)
 		return false, rejected
 	}
 	if c.waiting == nil {
@@ -117,11 +120,8 @@ func (c *Circuit) startRelease(now time.Time) {
 	w.release.Begin(now, int(calls), time.Duration(float64(c.outage.usual)/releaseRate), longest)
 }
 
-// Take implements waitqueue.Gate.
-func (w *waiting) Take(now time.Time, _ int64) (Permit, bool) {
-	p, rejected := w.circuit.admit(now)
-	return p, rejected == nil
-}
+// Take implements waitqueue.Gate. Dispatch chooses the next call.
+func (w *waiting) Take(time.Time, int64) (p Permit, ok bool) { return p, false }
 
 // Return implements waitqueue.Gate.
 func (w *waiting) Return(p Permit, now time.Time) {
@@ -158,16 +158,31 @@ func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
 	if next := w.circuit.opening.probeAt(&w.circuit.breaker.rules, now); now.Before(next) {
 		return next // before the search: each call that joins a long queue comes here
 	}
-	e, rested := w.queue.Probe(now)
+	e, rested := w.nextProbe(now)
 	if e == nil {
 		return rested
 	}
-	p, rejected := w.circuit.admit(now)
-	if rejected != nil {
-		return rejected.NotBefore
-	}
-	w.queue.Grant(e, p)
+	w.queue.Grant(e, w.circuit.probe(now, e.Route))
 	return time.Time{}
+}
+
+// nextProbe returns the last of the calls that were sent least often and do not rest: it has the most time left. Among those the
+// routes take turns, and the route that failed or was tested last comes last. If all calls rest, e is nil, and at is when the first
+// may be a probe.
+func (w *waiting) nextProbe(now time.Time) (e *waitqueue.Entry[Permit], at time.Time) {
+	turns := w.circuit.opening.failing
+	for next := range w.queue.Backward() {
+		switch {
+		case next.RestsTo.After(now):
+			if at.IsZero() || next.RestsTo.Before(at) {
+				at = next.RestsTo
+			}
+		case e == nil, next.Sent < e.Sent,
+			next.Sent == e.Sent && slices.Index(turns, next.Route) < slices.Index(turns, e.Route):
+			e = next
+		}
+	}
+	return e, at
 }
 
 // sendNext releases the first call that has enough time for a response like the last one, because the server may have a
@@ -176,16 +191,17 @@ func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 	if next := w.release.Next(); now.Before(next) {
 		return next
 	}
-	p, rejected := w.circuit.admit(now)
+	closed := w.circuit.closed.Load()
+	e := w.queue.InTime(now.Add(time.Duration(closed.took.Load())))
+	p, rejected := w.circuit.admit(now, e.Route)
 	if rejected != nil {
 		return rejected.NotBefore
 	}
 	least := time.Duration(0)
-	closed := w.circuit.closed.Load()
 	if closed.pressed.Load() {
 		least = w.circuit.breaker.rules.Cooldown // the server cannot do more
 	}
 	w.release.Take(now, least)
-	w.queue.Grant(w.queue.InTime(now.Add(time.Duration(closed.took.Load()))), p)
+	w.queue.Grant(e, p)
 	return time.Time{}
 }

@@ -62,7 +62,7 @@ func (c *Circuit) wait(now time.Time, l waitqueue.Limits) (Permit, *Rejection) {
 func (o *outageOf) call(i int, l waitqueue.Limits) {
 	o.calls.Go(func() {
 		for ; ; l.Sent++ {
-			p, rejected := o.Circuit(host).Admit(time.Now())
+			p, rejected := o.Circuit(host).Admit(time.Now(), noRoute, false)
 			if rejected != nil {
 				p, rejected = o.Circuit(host).wait(time.Now(), l)
 			}
@@ -189,7 +189,7 @@ func TestWaiting_probe(t *testing.T) {
 		{"one rests", [3]time.Duration{0, time.Hour, 0}, [3]int{}, [3]uint64{}, 0, []int{2, 0, 2, 0}},
 		{"all rest: the first that has rested", [3]time.Duration{3 * time.Second, 2 * time.Second, time.Hour}, [3]int{}, [3]uint64{}, time.Hour, []int{1, 0}},
 		{"the other route in its turn", [3]time.Duration{}, [3]int{}, [3]uint64{1, 2, 2}, 0, []int{2, 0, 1, 0, 2, 1}},
-		{"another route, sent less often", [3]time.Duration{}, [3]int{0, 2, 2}, [3]uint64{1, 2, 2}, 0, []int{0, 0, 2, 1, 0}},
+		{"another route, sent less often", [3]time.Duration{}, [3]int{0, 2, 2}, [3]uint64{1, 2, 2}, 0, []int{0, 0, 2, 0, 1}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			o := away(t, Rules{}, 50*time.Millisecond, 0)
@@ -477,16 +477,16 @@ func TestPermit_currentOfAnOldProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(Rules{FailureRatio: .01, MinRequests: 1, Probes: 1}, time.Now())
 		c := b.Circuit(host)
-		p, _ := c.Admit(time.Now())
+		p, _ := c.Admit(time.Now(), noRoute, false)
 		p.Done(Result{Server: outcome.Fails}, time.Now())
 		time.Sleep(time.Second)
-		old, r := c.Admit(time.Now())
+		old, r := c.Admit(time.Now(), noRoute, false)
 		require.Nil(t, r)
 		time.Sleep(time.Second)
-		next, r := c.Admit(time.Now())
+		next, r := c.Admit(time.Now(), noRoute, false)
 		require.Nil(t, r)
 		next.Done(Result{Server: outcome.Works}, time.Now())
-		p, r = c.Admit(time.Now())
+		p, r = c.Admit(time.Now(), noRoute, false)
 		require.Nil(t, r)
 		p.Done(Result{Server: outcome.Fails}, time.Now())
 		require.Equal(t, Open, c.Status(time.Now()).State)

@@ -64,9 +64,12 @@ type Limiter struct {
 	routes   scope.Map[uint64, route]
 }
 
+// seed is that of all limiters, because Transports of one Breaker must have the same hashes of routes.
+var seed = maphash.MakeSeed() //nolint:gochecknoglobals // never written to
+
 // New returns a Limiter.
 func New(c Config) *Limiter {
-	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
+	l := &Limiter{Config: c, origin: time.Now(), seed: seed}
 	l.sets.Keep = (*Set).Active // others have no information, and are evicted first
 	l.sets.Held = (*Set).Held
 	l.sets.Init = func(scope string, s *Set) { s.init(l, scope) }

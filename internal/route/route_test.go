@@ -25,7 +25,7 @@ func list(n int) *Call[int] {
 // open opens the circuit of a server.
 func (c *Call[R]) open(i int) {
 	for range 100 {
-		p, rejection := c.servers[i].Circuit.Admit(epoch)
+		p, rejection := c.servers[i].Circuit.Admit(epoch, func() uint64 { return 0 }, false)
 		if rejection != nil {
 			return
 		}

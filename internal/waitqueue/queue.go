@@ -8,6 +8,7 @@ package waitqueue
 
 import (
 	"context"
+	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -48,7 +49,6 @@ type Limits struct {
 	Sent     int           // how often it was sent
 	RestsTo  time.Time     // it is no probe before
 	Route    uint64        // a hash of its route
-	Works    bool          // the route works, as far as is known
 	Cost     int64         // what it takes from a quota that does not count calls; 0: unknown
 }
 
@@ -88,8 +88,6 @@ type Queue[P any] struct {
 	cost  int64       // of all calls
 	timer *time.Timer
 	alarm time.Time // when the timer fires; zero: never
-
-	probed []uint64 // routes that have had their turn as probes
 }
 
 // Entry is a queued call. Its result is written before ready is closed.
@@ -261,37 +259,15 @@ func (q *Queue[P]) InTime(at time.Time) *Entry[P] {
 	return q.Last()
 }
 
-// Probe returns the last of the calls that were sent least often and do not rest: it has the most time left. Among those one of a
-// route that works comes first, and then the routes take turns. If all calls rest, e is nil, and at is when the first may be
-// a probe. The lock is held.
-func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
-	least := math.MaxInt
-	for _, next := range slices.Backward(q.calls) {
-		if next.RestsTo.After(now) {
-			if at.IsZero() || next.RestsTo.Before(at) {
-				at = next.RestsTo
-			}
-			continue
-		}
-		rank := 3 * next.Sent
-		if !next.Works {
-			rank++
-			if rank < least && slices.Contains(q.probed, next.Route) {
-				rank++
+// Backward returns the calls that wait, the last one first. The lock is held.
+func (q *Queue[P]) Backward() iter.Seq[*Entry[P]] {
+	return func(yield func(*Entry[P]) bool) {
+		for _, e := range slices.Backward(q.calls) {
+			if !yield(e) {
+				return
 			}
 		}
-		if rank < least {
-			e, least = next, rank
-		}
 	}
-	if e == nil {
-		return nil, at
-	}
-	if least%3 == 2 || len(q.probed) >= len(q.calls) { // each route has had its turn
-		q.probed = q.probed[:0]
-	}
-	q.probed = append(q.probed, e.Route)
-	return e, at
 }
 
 func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
