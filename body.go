@@ -88,11 +88,11 @@ func (c *call) bodyEnded(atOnce bool) bool {
 	}
 }
 
-// watch returns a body that notes what Base does with it. A short one of http.NewRequest stays as it is: its GetBody returns a
-// new reader each time, and net/http sends a body that it knows to be in memory in one packet with the header.
+// watch returns a body that notes what Base does with it. A short one of http.NewRequest stays as it is: it does not fail, its
+// GetBody returns a new reader each time, and net/http sends a body that it knows to be in memory in one packet with the header.
 func (a *attempt) watch(body io.ReadCloser) io.ReadCloser {
 	c := a.call
-	if !c.longUpload() && (c.request.GetBody == nil || ownReaders(c.request.GetBody)) {
+	if !c.longUpload() && ownReaders(c.request.GetBody) {
 		return body
 	}
 	watched := &watchedBody{ReadCloser: body, attempt: a}
@@ -135,6 +135,8 @@ type watchedBody struct {
 	closing bool          // Close was called, so no further Read begins
 	closed  bool          // Close has returned
 	whole   bool          // it was read to its end
+	read    int64         // bytes
+	failed  bool          // it returned an error, or another number of bytes than the request has promised
 	ended   chan struct{} // closed when it is closed and no Read is left; nil: nothing waits for that
 }
 
@@ -164,6 +166,16 @@ func (b *watchedBody) progressAt() time.Duration {
 	return time.Duration(b.progress.Load())
 }
 
+// failedItself reports whether the body has failed, so that what follows says nothing of the server.
+func (b *watchedBody) failedItself() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
+}
+
 func (b *watchedBody) isWhole() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +189,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	}
 	var n int
 	var err error
-	defer func() { b.end(err == io.EOF) }() // also if the caller's body panics
+	defer func() { b.end(n, err) }() // also if the caller's body panics
 	n, err = b.ReadCloser.Read(p)
 	b.progress.Store(int64(time.Since(b.attempt.report.Start)))
 	return n, err
@@ -190,10 +202,19 @@ func (b *watchedBody) begin() bool {
 	return b.reading
 }
 
-func (b *watchedBody) end(whole bool) {
+func (b *watchedBody) end(n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reading, b.whole = false, whole
+	b.reading, b.whole = false, err == io.EOF
+	b.read += int64(n)
+	promised := b.attempt.call.request.ContentLength
+	switch {
+	case b.closing: // Base has ended it
+	case b.whole:
+		b.failed = promised > 0 && b.read != promised
+	case err != nil:
+		b.failed = true
+	}
 	b.noteEnd()
 }
 

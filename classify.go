@@ -43,6 +43,7 @@ func (a *attempt) judge(info *responseInfo) {
 // signs returns what is known of the attempt beside the header of its response. If Base returned an error, it also finds
 // what that means.
 func (a *attempt) signs() (signs outcome.Signs) {
+	r := a.visit.Record
 	if a.came == outcome.Broken {
 		a.came, signs = a.cameWith(a.report.Err)
 	}
@@ -61,8 +62,12 @@ func (a *attempt) signs() (signs outcome.Signs) {
 		if a.misdirected() && !a.call.note(misdirected) {
 			signs |= outcome.Elsewhere
 		}
+	case outcome.Stranger:
+		if r.succeeded.Load() != 0 {
+			signs |= outcome.Answered
+		}
 	case outcome.CallDeadline, outcome.Overtaken:
-		if a.visit.Record.circuit.Late(a.report.Latency) {
+		if !a.concurrent && r.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
 			signs |= outcome.Late
 		}
 	}
@@ -77,6 +82,8 @@ func (a *attempt) cameWith(err error) (outcome.Came, outcome.Signs) {
 		return outcome.InnerLimit, 0
 	case errors.Is(err, errBrokenBase):
 		return outcome.Invalid, 0
+	case a.upload.failedItself():
+		return outcome.OwnBody, 0
 	}
 	return outcome.OfError(err)
 }

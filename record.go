@@ -118,6 +118,13 @@ func (r *record) succeededLately(at time.Duration) bool {
 	return r.succeededWithin(earlyWaits[afterSlow-1], at)
 }
 
+// isLate reports whether an attempt that began at a time since the origin had longer than responses take now, so that it speaks of the
+// server and not of its caller's deadline.
+func (r *record) isLate(began, took time.Duration) bool {
+	recent := r.latencies.Histogram(began + took)
+	return r.circuit.Late(took) && took >= recent.Slowest
+}
+
 func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {

@@ -126,7 +126,7 @@ func TestCause(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	open := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01, Cooldown: time.Hour, MaxWait: -1}, Scope: func(*http.Request) string { return "psp" }}
 	defer open.CloseIdleConnections()
-	if resp, err := (&http.Client{Transport: open}).Get(failing.URL + "/503"); err == nil {
+	if resp, err := (&http.Client{Transport: open}).Post(failing.URL+"/503", "", nil); err == nil {
 		_ = resp.Body.Close()
 	}
 	for _, row := range []struct {
@@ -139,7 +139,7 @@ func TestCause(t *testing.T) {
 		{"refused, through net/http", &http.Client{}, dead + "/s3cr3t", "error.type=connection_refused class=failed", "connection refused"},
 		{"reset, through a Transport", &http.Client{Transport: transport}, failing.URL + "/reset", "error.type=eof class=unknown", "EOF"},
 		{"503", &http.Client{Transport: transport}, failing.URL + "/503", "http.response.status_code=503 error.type=503 class=unknown", ""},
-		{"the circuit is open", &http.Client{Transport: open}, failing.URL, "error.type=breaker_open class=failed", "circuit breaker is open"},
+		{"the circuit is open", &http.Client{Transport: open}, failing.URL + "/503", "error.type=breaker_open class=failed", "circuit breaker is open"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var log bytes.Buffer

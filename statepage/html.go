@@ -148,7 +148,7 @@ func (r *responsesView) Kinds() string {
 	for _, kind := range []struct {
 		n    int
 		name string
-	}{{r.Rejected, "rejected"}, {r.NetworkErrors, "network"}, {r.Timeouts, "timeout"}, {r.ServerErrors, "5xx"}, {r.Throttled, "408 or 429"}, {answers, "4xx"}} {
+	}{{r.Rejected, "rejected"}, {r.NetworkErrors, "network"}, {r.Timeouts, "timeout"}, {r.ServerErrors, "5xx"}, {r.Throttled, "throttled"}, {answers, "4xx"}} {
 		if kind.n > 0 {
 			kinds = append(kinds, count(kind.n)+" × "+kind.name)
 		}

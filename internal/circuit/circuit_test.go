@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
@@ -220,8 +221,8 @@ func TestPermit_timeout(t *testing.T) {
 	}{
 		{"no baseline, just below a second", 0, time.Second - 1, false},
 		{"no baseline, a second", 0, time.Second, true},
-		{"quick server, just below the minimum", 10 * time.Millisecond, slowFailure - 1, false},
-		{"quick server, the minimum", 10 * time.Millisecond, slowFailure, true},
+		{"quick server, just below the minimum", 10 * time.Millisecond, hold.Hanging - 1, false},
+		{"quick server, the minimum", 10 * time.Millisecond, hold.Hanging, true},
 		{"slow server, just below four times", time.Second, 4*time.Second - 1, false},
 		{"slow server, four times", time.Second, 4 * time.Second, true},
 	} {

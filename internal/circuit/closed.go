@@ -232,9 +232,4 @@ func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= 
 
 // minTimeout is the minimum latency of an attempt without a response that is a failure when
 // the deadline of the call ends it.
-func minTimeout(baseline time.Duration) time.Duration {
-	if baseline == 0 {
-		return hold.Hanging
-	}
-	return max(slowFailure, 4*baseline)
-}
+func minTimeout(baseline time.Duration) time.Duration { return max(hold.Hanging, 4*baseline) }

@@ -17,6 +17,7 @@ type Came uint16
 const (
 	Invalid        Came = 1 + iota // the request, the configuration or the result of Base is invalid
 	InnerLimit                     // a Transport in Base rejected the request by its rate limit
+	OwnBody                        // the caller's request body failed
 	Intermediary                   // a proxy or a token endpoint rejects the client, or the error is marked as permanent
 	NoToken                        // a token endpoint has no token now
 	Stranger                       // unknown host, untrusted certificate, or an HTTP response to https
@@ -51,7 +52,8 @@ const (
 	SaysNoRetry                       // a should-retry field asks for none
 	MayBeAtWork                       // the server may still work at another attempt of the call
 	Elsewhere                         // another connection may reach another server
-	Late                              // the attempt had far longer than responses usually take
+	Late                              // the attempt had longer than responses take now
+	Answered                          // the scope of the request has answered before
 	Unsent                            // certainly no byte of the request was written
 	Resent                            // the request was sent twice within the attempt, and the first one has no result
 )
@@ -155,18 +157,18 @@ var table = [...]row{ //nolint:gochecknoglobals // never written to
 	{http.StatusContinue, 199, 0, Outcome{Success, InDoubt, Works, Served, CountSuccess, Passing, false}}, // the result of a 101 is in another protocol
 
 	{http.StatusTooManyRequests, http.StatusTooManyRequests, 0, Outcome{Throttled, NotExecuted, Rejects, Rejected, CountThrottled, Overload, false}},
-	{http.StatusForbidden, http.StatusForbidden, AsksToWait | Exhausted, Outcome{Throttled, NotExecuted, Works, Rejected, CountClientError, Passing, false}}, // as GitHub limits
+	{http.StatusForbidden, http.StatusForbidden, AsksToWait | Exhausted, Outcome{Throttled, NotExecuted, Rejects, Rejected, CountThrottled, Passing, false}}, // as GitHub limits
 	{http.StatusBadRequest, http.StatusBadRequest, Exhausted, Outcome{Permanent, Known, Works, NoLimit, CountClientError, Passing, false}},
-	{http.StatusRequestTimeout, http.StatusRequestTimeout, 0, Outcome{Transient, InDoubt, Works, Served, CountThrottled, Passing, false}}, // Envoy sent it after it had passed the request on
+	{http.StatusRequestTimeout, http.StatusRequestTimeout, 0, Outcome{Transient, InDoubt, Silent, NoLimit, CountTimeout, Passing, false}}, // Envoy sends it after it has passed the request on
 	{http.StatusConflict, http.StatusConflict, AsksToWait, Outcome{Transient, Known, Works, Served, CountClientError, Passing, false}},
 	{http.StatusConflict, http.StatusConflict, MayBeAtWork, Outcome{Transient, Known, Works, Served, CountClientError, Busy, false}}, // else it is about the resource
 	{http.StatusMisdirectedRequest, http.StatusMisdirectedRequest, Elsewhere, Outcome{Transient, NotExecuted, Works, Served, CountClientError, Passing, false}},
 	{http.StatusMisdirectedRequest, http.StatusMisdirectedRequest, 0, Outcome{Permanent, NotExecuted, Works, Served, CountClientError, Passing, false}},
 	{http.StatusTooEarly, http.StatusTooEarly, 0, Outcome{Transient, NotExecuted, Works, Served, CountClientError, Passing, false}},
-	{499, 499, 0, Outcome{Permanent, InDoubt, Works, Served, CountClientError, Passing, false}}, // a gateway's client has gone
+	{499, 499, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountClientError, Passing, false}}, // a gateway's client has gone
 	{http.StatusBadRequest, 498, 0, Outcome{Permanent, Known, Works, Served, CountClientError, Passing, false}},
 
-	{http.StatusServiceUnavailable, http.StatusServiceUnavailable, Exhausted, Outcome{Throttled, InDoubt, Rejects, Rejected, CountServerError, Overload, false}},
+	{http.StatusServiceUnavailable, http.StatusServiceUnavailable, Exhausted, Outcome{Throttled, InDoubt, Rejects, Rejected, CountThrottled, Overload, false}},
 	{http.StatusServiceUnavailable, http.StatusServiceUnavailable, AsksToWait, Outcome{Throttled, InDoubt, Fails, NoLimit, CountServerError, Overload, false}}, // as Varnish says after the work
 	{http.StatusServiceUnavailable, http.StatusServiceUnavailable, 0, Outcome{Transient, InDoubt, Fails, NoLimit, CountServerError, Overload, false}},
 	{overloaded, overloaded, 0, Outcome{Throttled, InDoubt, Fails, NoLimit, CountServerError, Overload, false}},
@@ -179,10 +181,11 @@ var table = [...]row{ //nolint:gochecknoglobals // never written to
 	{600, 999, 0, Outcome{Permanent, InDoubt, Fails, NoLimit, CountServerError, Passing, false}},
 
 	{Invalid, InnerLimit, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
-	{Intermediary, Intermediary, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
+	{OwnBody, Intermediary, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
 	{NoToken, NoToken, 0, Outcome{Transient, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
-	{Stranger, Stranger, 0, Outcome{Permanent, InDoubt, Fails, NoLimit, CountNetworkError, Passing, true}},
-	{Calm, Calm, 0, Outcome{Throttled, InDoubt, Fails, NoLimit, CountNetworkError, Passing, true}},
+	{Stranger, Stranger, Answered, Outcome{Transient, InDoubt, Fails, NoLimit, CountNetworkError, Passing, true}}, // it is being restarted
+	{Stranger, Stranger, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
+	{Calm, Calm, 0, Outcome{Throttled, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
 	{Broken, Broken, 0, Outcome{Transient, InDoubt, Fails, NoLimit, CountNetworkError, Passing, true}},
 	{NetworkTimeout, AttemptTimeout, 0, Outcome{Transient, InDoubt, Fails, NoLimit, CountTimeout, Slow, true}},
 	{CallDeadline, CallDeadline, Late, Outcome{Permanent, InDoubt, Fails, NoLimit, CountTimeout, Slow, true}},
@@ -201,7 +204,7 @@ func Of(came Came, signs Signs) (o Outcome) {
 		}
 	}
 	if o.Verdict != Success {
-		o.heed(signs)
+		o.heed(signs, came.Response())
 	}
 	if signs&Resent != 0 && came/100 != http.StatusOK/100 {
 		o.Work = InDoubt // the server knows the second request by its key, so only a success tells of both
@@ -210,7 +213,7 @@ func Of(came Came, signs Signs) (o Outcome) {
 }
 
 // heed changes the outcome of a failure by what the server or the connection says of it beside the status.
-func (o *Outcome) heed(signs Signs) {
+func (o *Outcome) heed(signs Signs, response bool) {
 	switch {
 	case signs&SaysNoRetry != 0:
 		o.Verdict = Permanent
@@ -223,6 +226,9 @@ func (o *Outcome) heed(signs Signs) {
 		o.Trouble = max(o.Trouble, Overload) // a server that is being restarted refuses connections
 	case signs&SaysNotExecuted != 0:
 		o.Work = NotExecuted
+		if !response {
+			o.Server = Silent // HTTP/2: it ends a connection or a stream in good order
+		}
 	}
 }
 

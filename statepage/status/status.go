@@ -8,11 +8,11 @@ import "time"
 // counted. The Verdict decides whether a response is a success.
 type Responses struct {
 	Calls         int // all, with the rejected ones
-	ClientErrors  int // responses 400 to 499
-	Throttled     int // those of the ClientErrors with 408 or 429
+	ClientErrors  int // responses 400 to 499, without 408, and the 503 of a limit
+	Throttled     int // those of the ClientErrors that a limit has rejected: 429, some 403 and 503 (see docs/retries.md)
 	ServerErrors  int // responses from 500 on, and those below 400 that Classify declares failures
 	NetworkErrors int // no response: the connection, DNS or TLS failed
-	Timeouts      int // no response in time
+	Timeouts      int // no response in time, or a 408
 	Rejected      int // not sent, or not sent again: the breaker or the rate limit rejected the call
 
 	// Since is the start of the first call that failed after the last call that succeeded, maybe
