@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // newPool is a pool of connections to dsn, changed by configure if that is not nil.
@@ -218,6 +220,82 @@ func TestNoMigration(t *testing.T) {
 			applyAll(t, store, batch(0, 3))
 		})
 	}
+}
+
+// callersTx is a transaction of the caller's with its outbox, in pgx or in database/sql.
+type callersTx struct {
+	ending
+
+	execute func(text string) error
+}
+
+func beginPGX(t *testing.T, p *place, store *pgstore.Store) callersTx {
+	t.Helper()
+	tx, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // no effect after a commit
+	return callersTx{
+		ending{store.WithTx(tx), func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) }},
+		func(text string) error { return errOf(tx.Exec(t.Context(), text)) },
+	}
+}
+
+func beginSQL(t *testing.T, p *place, store *pgstore.Store) callersTx {
+	t.Helper()
+	tx, err := p.db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // no effect after a commit
+	return callersTx{
+		ending{store.WithSQLTx(tx), tx.Commit, tx.Rollback},
+		func(text string) error { return errOf(tx.ExecContext(t.Context(), text)) },
+	}
+}
+
+// D28: New finds the schema of its tables once. A transaction of the caller with the search_path of a tenant, which has
+// tables of the same names, still enqueues where the store claims.
+func TestSearchPath(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*testing.T, *place, *pgstore.Store) callersTx{"pgx": beginPGX, "database/sql": beginSQL} {
+		for _, noMigration := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, NoMigration %v", name, noMigration), func(t *testing.T) {
+				t.Parallel()
+				p := newPlace(t, postgrestest.Open(t), nil)
+				var home string
+				require.NoError(t, p.pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&home))
+				tenant := home + "_tenant"
+				t.Cleanup(func() { assert.NoError(t, errOf(p.pool.Exec(context.Background(), "DROP SCHEMA "+tenant+" CASCADE"))) })
+				require.NoError(t, pgstore.Migrate(t.Context(), p.pool, &pgstore.Options{Schema: tenant}))
+				if noMigration {
+					require.NoError(t, pgstore.Migrate(t.Context(), p.pool, nil))
+				}
+				store, err := pgstore.New(t.Context(), p.pool, &pgstore.Options{NoMigration: noMigration})
+				require.NoError(t, err)
+				for i, path := range []string{home, tenant, "''", "pg_catalog"} {
+					tx := begin(t, p, store)
+					require.NoError(t, tx.execute("SET LOCAL search_path = "+path))
+					require.NoError(t, errOf(tx.Enqueue(t.Context(), order(i))))
+					require.NoError(t, errOf(tx.Enqueue(t.Context(), order(i))), "finds the first")
+					require.NoError(t, tx.commit())
+				}
+				claimed, err := store.Claim(t.Context(), claimOf("w", 100))
+				require.NoError(t, err)
+				assert.Len(t, claimed.Changes, 4)
+			})
+		}
+	}
+}
+
+// D28: a role of the caller's transaction without rights on the tables is PostgreSQL's error, not a lost intent.
+func TestSearchPath_role(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, postgrestest.Open(t), nil)
+	tx := beginPGX(t, p, newStore(t, p.pool))
+	err := tx.execute("SET LOCAL ROLE pg_monitor")
+	if err == nil {
+		err = errOf(tx.Enqueue(t.Context(), order(0)))
+	}
+	assert.True(t, pgkit.HasCode(err, "42501"), "insufficient_privilege: %v", err)
+	require.NoError(t, tx.rollback())
 }
 
 // TestInvalidSchema is refused before the database is asked.
