@@ -254,6 +254,9 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 	beats.Go(func() { c.beat(alive) })
 	err := work(s)
 	s.close()
+	c.mu.Lock()
+	c.endTurn(s)
+	c.mu.Unlock()
 	stop()
 	beats.Wait()
 	return err
@@ -271,7 +274,10 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	}
 	var ahead time.Duration
 	if err := c.within(ctx, func(s *session) error {
-		_, _, err := c.claim(ctx, s, 1, &id)
+		err := c.claimID(ctx, s, func() error {
+			_, _, err := c.claim(ctx, s, 1, &id)
+			return err
+		})
 		ahead = s.ahead
 		return err
 	}); err != nil {
@@ -305,6 +311,7 @@ type attempt struct {
 	route  *route
 	now    time.Time // the database's, when it was claimed
 	asked  time.Time // ours, before that
+	alone  bool      // the Engine holds nothing else
 	ended  atomic.Bool
 }
 
@@ -339,13 +346,14 @@ func (a *attempt) run(s *session) {
 	}()
 	switch {
 	case s.stopping() != nil:
-		answer = Outcome{Class: ClassFailed, Err: unsentError{errDrained}}
-		return
+		answer = notBegun(errDrained)
 	case ctx.Err() != nil: // the answer to the claim came late
-		answer = Outcome{Class: ClassFailed, Err: unsentError{context.Cause(ctx)}}
-		return
+		answer = notBegun(context.Cause(ctx))
+	case a.change.Record.LostLeases > 0 && a.decide(&Outcome{Err: errLostLease}).Action == Bury: // Reap does not know the Policy
+		answer = notBegun(errLostLease)
+	default:
+		answer = a.guarded(ctx)
 	}
-	answer = a.guarded(ctx)
 }
 
 // end stores the outcome. If the Gateway has returned, its worker slot is free meanwhile.
@@ -370,7 +378,7 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 		a.core.storeHold(s.stores, hold)
 	}
 	change, err := a.core.batcher.store(s.stores, record, event)
-	a.core.stored(a.worker, err == nil || errors.Is(err, driver.ErrFenced))
+	a.core.stored(s, a, err == nil || errors.Is(err, driver.ErrFenced))
 	if err != nil {
 		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
 	} else {

@@ -85,6 +85,11 @@ var (
 			AND i.next_at <= $7::timestamptz AND (i.next_at, i.seq) > (o.next_at, o.seq)
 		` + byDueTime + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
 
+	// dueSuspects selects some suspects that are due. takeSuspects also locks them.
+	dueSuspects = `SELECT ` + columns + `, i.payload, 0::bigint FROM` + intents + `i WHERE` + sqlquery.Suspect +
+		`AND i.next_at <= (SELECT clock_timestamp()) AND` + isFree + `i.gateway) ORDER BY i.next_at LIMIT 100`
+	lockSuspects = dueSuspects + ` FOR UPDATE OF i SKIP LOCKED`
+
 	// dueQueries selects up to $2 status queries of each gateway $1.
 	dueQueries = `SELECT ` + columns + `, i.payload, 0::bigint
 	FROM unnest($1::text[], $2::bigint[]) AS k(gateway, room)
@@ -114,7 +119,7 @@ const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHIN
 
 // promote moves up to $1 scheduled intents that are due to those that claims read.
 const promote = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (ARRAY (
-		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Later + `AND i.next_at <= (SELECT clock_timestamp())
+		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Promotable + `AND i.next_at <= (SELECT clock_timestamp())
 		ORDER BY i.next_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))`
 
 // inEffect are the holds that have not ended.

@@ -90,7 +90,11 @@ func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(driver.Ou
 // them and their connections costs more than most tests.
 func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storetest.Suite {
 	t.Helper()
-	dsn := postgrestest.Open(t)
+	return suiteAt(t, postgrestest.Open(t), configure, inside)
+}
+
+func suiteAt(t *testing.T, dsn string, configure func(*pgxpool.Config), inside within) storetest.Suite {
+	t.Helper()
 	p, again := newPlace(t, dsn, configure), newPool(t, dsn, configure)
 	return storetest.Suite{
 		Rows: 200,
@@ -109,9 +113,29 @@ func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storete
 	}
 }
 
+// movable makes a clock in the schema of the DSN, which MoveClock can move. A function of PostgreSQL's own is found after it if
+// search_path has pg_catalog behind the schema.
+func movable(t *testing.T, dsn string) (configure func(*pgxpool.Config), move func(by time.Duration)) {
+	t.Helper()
+	pool := newPool(t, dsn, nil)
+	execute := func(text string, args ...any) { require.NoError(t, errOf(pool.Exec(t.Context(), text, args...))) }
+	var schema string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	execute("CREATE TABLE moved_clock (by interval NOT NULL)")
+	execute(`CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		$$ SELECT pg_catalog.clock_timestamp() + coalesce((SELECT sum(by) FROM ` + schema + `.moved_clock), '0') $$`)
+	return func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = schema + ", pg_catalog" },
+		func(by time.Duration) { execute("INSERT INTO moved_clock VALUES ($1)", by) }
+}
+
+// TestStore has a clock that can be moved.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	suite(t, nil, withinPGX).Run(t)
+	dsn := postgrestest.Open(t)
+	configure, move := movable(t, dsn)
+	s := suiteAt(t, dsn, configure, withinPGX)
+	s.MoveClock = func(_ *testing.T, _ driver.Store, by time.Duration) { move(by) }
+	s.Run(t)
 }
 
 // TestSimpleProtocol does without prepared statements, as some proxies want.

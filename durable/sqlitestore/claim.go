@@ -27,9 +27,16 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		}
 		claim := claim
 		claim.Wait(claimed.Waiting)
-		rows, err := t.choose(ctx, &claim, claimed.Held)
+		suspects, err := t.suspects(ctx, &claim, claimed.Held)
 		if err != nil {
 			return err
+		}
+		rows := suspects[:min(len(suspects), 1)]
+		if !claim.Alone {
+			claimed.Suspect = len(suspects) > 0
+			if rows, err = t.choose(ctx, &claim, claimed.Held); err != nil {
+				return err
+			}
 		}
 		for _, r := range rows {
 			result, err := t.judge(ctx, r, new(claim.Event(&r.Record)))
@@ -51,11 +58,23 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 // promoteBatch is the maximum number of scheduled intents that a claim promotes.
 const promoteBatch = 1000
 
-// choose selects the intents of the claim. Decide rejects those that are not due.
+// suspects reads some suspects that the claim may take if it is for one alone.
+func (t *transaction) suspects(ctx context.Context, claim *driver.Claim, held []string) (due []*row, err error) {
+	if claim.ID != nil {
+		due, err = t.rows(ctx, find, claim.ID.Scope, claim.ID.Operation, claim.ID.Key)
+	} else {
+		due, err = t.rows(ctx, dueSuspects, t.now)
+	}
+	return slices.DeleteFunc(due, func(r *row) bool {
+		return slices.Contains(held, r.Gateway) || !claim.MayTakeAlone(&r.Record, t.now)
+	}), err
+}
+
+// choose selects the intents of the claim, none of which is a suspect. Decide rejects those that are not due.
 func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string) ([]*row, error) {
 	if claim.ID != nil {
 		only, err := t.row(ctx, find, *claim.ID)
-		if err != nil || only == nil || slices.Contains(held, only.Gateway) || !claim.Permits(&only.Record) {
+		if err != nil || only == nil || only.Suspect() || slices.Contains(held, only.Gateway) || !claim.Permits(&only.Record) {
 			return nil, err
 		}
 		return []*row{only}, nil

@@ -58,7 +58,7 @@ const (
 	heldGateways = `SELECT h.gateway FROM durable_hold h WHERE` + sqlquery.InEffect
 
 	promote = `UPDATE durable_intent SET later = 0 WHERE id IN (
-		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Later + `AND i.next_at <= ?1 ORDER BY i.next_at, i.state, i.id LIMIT ?2)`
+		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Promotable + `AND i.next_at <= ?1 ORDER BY i.next_at, i.state, i.id LIMIT ?2)`
 
 	// dueGateways are the gateways with claimable intents. Each is a seek in the index.
 	dueGateways = `WITH RECURSIVE g(gateway) AS (
@@ -99,6 +99,9 @@ var (
 
 	dueQueries = whole + intents + `i WHERE i.state = 4 AND i.ask AND NOT i.later AND i.gateway = ?1 AND i.next_at <= ?2
 		ORDER BY i.next_at LIMIT ?3`
+
+	// dueSuspects are some suspects that are due at ?1.
+	dueSuspects = whole + intents + `i WHERE` + sqlquery.Suspect + `AND i.next_at <= ?1 ORDER BY i.next_at LIMIT 100`
 
 	firsts = whole + ` s CROSS JOIN durable_intent i ON i.id =` + firstOf
 
@@ -159,6 +162,6 @@ func updateWith(intent []sqlquery.Column[driver.Record], attempt []sqlquery.Colu
 func prepared() []string {
 	return slices.Concat(sqlquery.Texts(), []string{
 		find, load, insert, update, begin, take, end, keepAttempt, openLetter, closeLetter, eraseAttempts, eraseLetters,
-		beat, forgetDead, heldGateways, promote, dueGateways, dueQueries, dueAfter, dueUntil, dueMore, loadLost, findOver,
+		beat, forgetDead, heldGateways, promote, dueGateways, dueQueries, dueSuspects, dueAfter, dueUntil, dueMore, loadLost, findOver,
 	})
 }

@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -493,25 +494,101 @@ func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
 	}
 }
 
-// An intent of a dead worker is due at once, after any number of claims. If its worker dies again
-// and again, it waits.
+// D29: an intent of a dead worker is due at once. From the third lost lease in a row on it is sent alone. Then it also waits,
+// longer each time, and after the twelfth it is dead.
 func TestDecide_leaseExpired(t *testing.T) {
 	r := inState(driver.StateSending, false)
-	r.Claims, r.Code = 1000, "24"
+	r.Claims = 1000
 	lose := event(driver.EventLeaseExpired)
-	for i, want := range []time.Duration{0, 0, 0, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+	for lost := 1; lost <= 12; lost++ {
 		change, err := driver.Decide(&r, &lose, epoch)
 		require.NoError(t, err)
-		assert.Equal(t, want, change.Record.NextAt.Sub(epoch), "lease_expired %d times running", i+1)
-		r.Code = change.Record.Code
+		assertSane(t, &change)
+		got := &change.Record
+		assert.Equal(t, lost, got.LostLeases)
+		assert.Equal(t, fmt.Sprint("lease_expired ", lost), got.Code)
+		assert.Equal(t, lost >= 3, got.Suspect(), lost)
+		assert.True(t, got.InDoubt)
+		if lost == 12 {
+			assert.Equal(t, driver.StateDead, got.State)
+			assert.Equal(t, driver.ReasonLeaseExpired, change.DeadLettered.Reason)
+			assert.Equal(t, got.Code, change.DeadLettered.Code)
+			return
+		}
+		require.Equal(t, driver.StateUnknown, got.State)
+		wait := got.NextAt.Sub(epoch)
+		if lost <= 3 {
+			assert.Zero(t, wait, lost)
+		} else {
+			least := time.Second << (lost - 3)
+			assert.True(t, least <= wait && wait < 2*least, "lost %d: waits %v", lost, wait)
+		}
+		r.LostLeases = lost
 	}
-	for code, want := range map[string]time.Duration{
-		"": 0, "lease_expired": 0, "lease_expired -7": 0, "lease_expired in transit": 0, "7": 0, "lease_expired 2": 0, "lease_expired 99": 4096 * time.Second, "lease_expired 9223372036854775807": 4096 * time.Second,
+}
+
+// D29: intents that were lost together do not come back together, and Decide gives the same time twice.
+func TestDecide_leaseExpiredJitter(t *testing.T) {
+	const intents = 24
+	lose := event(driver.EventLeaseExpired)
+	for lost := 4; lost < 12; lost++ {
+		tenths := make(map[int]int) // of the jitter
+		for i := range intents {
+			r := inState(driver.StateSending, false)
+			r.ID.Key, r.LostLeases = fmt.Sprint("invoice:", i), lost-1
+			lose.Intent.ID = r.ID
+			change, err := driver.Decide(&r, &lose, epoch)
+			require.NoError(t, err)
+			again, err := driver.Decide(&r, &lose, epoch)
+			require.NoError(t, err)
+			assert.Equal(t, change, again)
+			share := change.Record.NextAt.Sub(epoch).Seconds()/float64(int(1)<<(lost-3)) - 1
+			tenths[int(share*10)]++
+		}
+		assert.GreaterOrEqual(t, len(tenths), 6, "%d intents that lost %d leases wait in tenths %v", intents, lost, tenths)
+	}
+}
+
+// D29: only the end of a send shows that the process survives it. What was not sent, a status query and a person show nothing of
+// the kind.
+func TestDecide_lostLeasesEnd(t *testing.T) {
+	notSent := finish(driver.ClassFailed, driver.Retry)
+	notSent.Outcome.Err = unsent{errors.New("no")}
+	stopped := notSent
+	stopped.Interrupted = true
+	cut := finish(driver.ClassUnknown, driver.Retry)
+	cut.Interrupted = true
+	revised := event(driver.EventEnqueue)
+	revised.Intent = inState(driver.StateDead, false).Intent
+	revised.Intent.Payload = []byte("mended")
+	for _, row := range []struct {
+		name  string
+		state driver.State
+		doubt bool
+		event driver.Event
+		lost  int
+		want  int
+	}{
+		{"a send timed out", driver.StateSending, true, finish(driver.ClassUnknown, driver.Retry), 11, 0},
+		{"a send failed", driver.StateSending, true, finish(driver.ClassFailed, driver.Retry), 11, 0},
+		{"a send was cut by a shutdown", driver.StateSending, true, cut, 11, 0},
+		{"not sent", driver.StateSending, true, notSent, 2, 2},
+		{"not sent, because the worker stops", driver.StateSending, true, stopped, 2, 2},
+		{"a status query got no answer", driver.StateQuerying, true, finish(driver.ClassUnknown, driver.Query), 2, 2},
+		{"a status query found nothing", driver.StateQuerying, true, finish(driver.ClassNotFound, driver.Retry), 2, 2},
+		{"claimed", driver.StateUnknown, true, event(driver.EventClaim), 2, 2},
+		{"redriven by a person: still alone, with nine more", driver.StateDead, true, event(driver.EventRedrive), 12, 3},
+		{"redriven after another end", driver.StateDead, true, event(driver.EventRedrive), 2, 2},
+		{"not done, says a person", driver.StateUnknown, true, resolve(driver.ClassNotFound), 5, 3},
+		{"another payload", driver.StateDead, false, revised, 5, 0},
 	} {
-		r.Code = code
-		change, err := driver.Decide(&r, &lose, epoch)
-		require.NoError(t, err)
-		assert.Equal(t, min(want, time.Hour), change.Record.NextAt.Sub(epoch), code)
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(row.state, row.doubt)
+			r.LostLeases = row.lost
+			change, err := driver.Decide(&r, &row.event, epoch)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, change.Record.LostLeases)
+		})
 	}
 }
 

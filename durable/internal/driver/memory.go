@@ -20,8 +20,10 @@ import (
 // testing/synctest. What it is given and what it hands out are copies.
 type Memory struct {
 	mu        sync.Mutex
+	ahead     time.Duration // of time.Now
 	rows      map[idempotency.ID]*memoryRow
 	claimable map[QueueKey][]*memoryRow // of rows, longest due first
+	suspects  []*memoryRow              // those of the claimable rows, not in claimable
 	workers   map[string]time.Time      // when the lease ends
 	jobs      []Job
 	holds     map[string]Hold   // of persons
@@ -44,7 +46,14 @@ func locked[T any](ctx context.Context, m *Memory, invalid error, verb func(now 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return verb(stamp(time.Now()))
+	return verb(stamp(time.Now().Add(m.ahead)))
+}
+
+// MoveClock sets the clock of a Memory forward, or back if by is negative.
+func MoveClock(m *Memory, by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead += by
 }
 
 // Apply implements Store.
@@ -96,9 +105,14 @@ func (m *Memory) write(row *memoryRow, c *Change) {
 	if key, place, there := m.place(row); there {
 		m.claimable[key] = slices.Delete(m.claimable[key], place, place+1)
 	}
+	m.suspects = slices.DeleteFunc(m.suspects, func(suspect *memoryRow) bool { return suspect == row })
 	row.Record = cloned(c.Record)
 	row.Journal.Add(c)
-	if row.State.Claimable() {
+	switch {
+	case !row.State.Claimable():
+	case row.Suspect():
+		m.suspects = append(m.suspects, row)
+	default:
 		key, place, _ := m.place(row)
 		m.claimable[key] = slices.Insert(m.claimable[key], place, row)
 	}
@@ -127,7 +141,13 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 		m.beat(claim.Worker, now.Add(claim.Lease))
 		claimed := Claimed{Now: now, Held: m.held(now), Waiting: m.waiting(now)}
 		claim.Wait(claimed.Waiting)
-		for _, row := range m.choose(&claim, now) {
+		rows := m.choose(&claim, now)
+		if suspect := m.dueSuspect(&claim, now); claim.Alone {
+			rows = suspect
+		} else {
+			claimed.Suspect = suspect != nil
+		}
+		for _, row := range rows {
 			if change, err := m.apply(new(claim.Event(&row.Record)), now); err == nil {
 				claimed.Changes = append(claimed.Changes, change)
 			}
@@ -136,11 +156,22 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	})
 }
 
-// choose returns the rows that the claim is about.
+// dueSuspect returns the suspect that the claim would take alone. nil: there is none.
+func (m *Memory) dueSuspect(claim *Claim, now time.Time) []*memoryRow {
+	for _, row := range m.suspects {
+		wanted := claim.ID == nil || *claim.ID == row.ID
+		if wanted && !m.isHeld(row.Gateway, now) && claim.MayTakeAlone(&row.Record, now) {
+			return []*memoryRow{row}
+		}
+	}
+	return nil
+}
+
+// choose returns the rows that the claim is about. None is a suspect.
 func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 	if claim.ID != nil {
 		row := m.rows[*claim.ID]
-		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) || !claim.Permits(&row.Record) {
+		if row == nil || row.Suspect() || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) || !claim.Permits(&row.Record) {
 			return nil
 		}
 		return []*memoryRow{row}

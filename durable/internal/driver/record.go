@@ -41,6 +41,10 @@ type Record struct {
 	// Claims is the number of claims since RetryWindowStart: sends and status queries.
 	Claims int
 
+	// LostLeases is the number of leases that expired while a worker held the intent, since a send of
+	// it ended with an outcome: see Suspect.
+	LostLeases int
+
 	// InDoubt means that a send of this epoch may have done the work. It is true in the states
 	// unknown and querying, and possible in sending and dead.
 	InDoubt bool
@@ -49,8 +53,8 @@ type Record struct {
 	QueryNext bool
 
 	// Class, Code, Reference and Result are those of the last outcome. Reference and Result are
-	// stored with a success only. Code is "lease_expired 2" if the lease of its worker expired
-	// twice in a row.
+	// stored with a success only. Code is "lease_expired 2" if the lease of its worker expired,
+	// for the second time in a row.
 	Class     Class
 	Code      string
 	Reference string
@@ -145,10 +149,16 @@ func (a *Attempt) SameEnd(b *Attempt) bool {
 		a.Reference == b.Reference && a.Error == b.Error
 }
 
-// Scheduled reports whether the intent was not due yet when it was changed last. Stores keep
-// such intents apart from those that are due, so that a claim walks over the tenants that
-// are due and over no others.
-func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.After(r.UpdatedAt) }
+// Scheduled reports whether the intent was not due yet when it was changed last, or is a
+// Suspect. Stores keep such intents apart from those that are due, so that a claim walks over
+// the tenants that are due and over no others.
+func (r *Record) Scheduled() bool {
+	return r.State.Claimable() && (r.NextAt.After(r.UpdatedAt) || r.Suspect())
+}
+
+// Suspect reports whether sending the intent may kill the process: it lost its worker again
+// and again, and no send in between ended. It is claimed alone, so that nothing is lost with it.
+func (r *Record) Suspect() bool { return r.LostLeases >= suspectAfter }
 
 // IdempotencyKey returns the key under which an intent is sent in an epoch. It is the same in
 // all processes. It is a hash of 40 characters, so that the keys of two tenants never collide

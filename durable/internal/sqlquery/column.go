@@ -43,6 +43,7 @@ var IntentColumns = []Column[driver.Record]{ //nolint:gochecknoglobals // consta
 	{"attempts", "bigint", func(r *driver.Record) any { return &r.Attempts }},
 	{"tries", "bigint", func(r *driver.Record) any { return &r.Claims }},
 	{"declines", "bigint", func(r *driver.Record) any { return &r.Declines }},
+	{"lost", "bigint", func(r *driver.Record) any { return &r.LostLeases }},
 	{"doubt", "boolean", func(r *driver.Record) any { return &r.InDoubt }},
 	{"ask", "boolean", func(r *driver.Record) any { return &r.QueryNext }},
 	{"class", "smallint", func(r *driver.Record) any { return &r.Class }},

@@ -10,6 +10,11 @@ const (
 	Final     = ` i.state IN (5, 7) `
 	listed    = ` i.state NOT IN (2, 3) `
 
+	// Suspect is a condition on a claimable intent: driver.Record.Suspect. Such an intent stays later, so the queries of what
+	// is due do not find it. Promotable intents become due with their time.
+	Suspect    = Later + `AND i.lost >= 3 `
+	Promotable = Later + `AND i.lost < 3 `
+
 	Intents  = ` {{schema}}durable_intent `
 	Attempts = ` {{schema}}durable_attempt `
 	Letters  = ` {{schema}}durable_letter `

@@ -1,0 +1,5 @@
+-- The leases in a row that expired while a worker held the intent. Counts begin at 0 with this version.
+ALTER TABLE durable_intent ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
+
+INSERT OR IGNORE INTO durable_schema (version, oldest, applied)
+	VALUES (2, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000);
