@@ -31,6 +31,7 @@ type core struct {
 	inFlight map[driver.QueueKey]int           // intents that are sent
 	waits    map[driver.QueueKey]*providerHold // without a scope: of the whole gateway
 	alone    aloneTurn
+	clock    storeClock
 }
 
 // settings are the Engine's fields, with the defaults.
@@ -140,8 +141,10 @@ func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idemp
 	claiming, cancel := s.claiming(ctx)
 	defer cancel()
 	claimed, err := bounded(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
+	back := false
 	if err == nil {
 		s.ahead = time.Since(claimed.Now)
+		back = c.readClock(claimed.Now, began)
 		w.lease.extend(began, cmp.Or(claimed.Lease, c.LeaseDuration))
 	}
 	c.take(s, &claim, &claimed, w, began, err)
@@ -154,8 +157,15 @@ func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idemp
 		if change.StartedAttempt == nil {
 			c.wakeUp() // a buried intent uses no slot: claim the next at once
 		} else {
-			s.send(&attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: began, alone: claim.Alone})
+			route := c.routes[change.Record.Gateway]
+			s.send(&attempt{
+				core: c, worker: w, change: change, route: route, terms: c.termsOf(route, &change.Record),
+				now: claimed.Now, asked: began, alone: claim.Alone,
+			})
 		}
+	}
+	if back {
+		c.rebase(ctx)
 	}
 	return len(claimed.Changes), claim.Limit, nil
 }

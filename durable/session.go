@@ -309,9 +309,10 @@ type attempt struct {
 	worker *worker
 	change *driver.Change
 	route  *route
-	now    time.Time // the database's, when it was claimed
-	asked  time.Time // ours, before that
-	alone  bool      // the Engine holds nothing else
+	terms  driver.Terms // of the outcome
+	now    time.Time    // the database's, when it was claimed
+	asked  time.Time    // ours, before that
+	alone  bool         // the Engine holds nothing else
 	ended  atomic.Bool
 }
 
@@ -362,7 +363,7 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 	record := &a.change.Record
 	event := driver.Event{
 		Kind: driver.EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
-		Terms: &a.route.terms, Outcome: outcome, Held: record, Interrupted: s.interrupted(&outcome),
+		Terms: &a.terms, Outcome: outcome, Held: record, Interrupted: s.interrupted(&outcome),
 	}
 	switch {
 	case event.Interrupted && record.State == StateQuerying:
@@ -448,11 +449,11 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), maxRetryAfter))
 	}
 	fitted := outcome.Fitted()
-	means := driver.Meaning(&fitted, record, record.State, &a.route.terms)
+	means := driver.Meaning(&fitted, record, record.State, &a.terms)
 	h := &History{
 		Intent: record.Intent, Outcome: fitted, WasQuery: record.State == StateQuerying,
 		InDoubt:  means == ClassUnknown,
-		CanQuery: a.route.terms.CanQuery, Attempts: record.Attempts, Tries: record.Claims, Declines: record.Declines,
+		CanQuery: a.terms.CanQuery, Attempts: record.Attempts, Tries: record.Claims, Declines: record.Declines,
 		Since: record.RetryWindowStart, First: record.FirstSentAt,
 	}
 	if means == ClassDeclined {

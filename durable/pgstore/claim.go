@@ -139,7 +139,7 @@ func (r *claimRound) queries(ctx context.Context) (rows []*row, err error) {
 		return nil, nil
 	}
 	names := slices.Collect(maps.Keys(gateways))
-	args := []any{names, array(names, func(name string) int64 { return int64(r.Claim.Allowance(name).Limit) }), r.now}
+	args := []any{names, array(names, func(name string) int64 { return int64(r.Claim.Allowance(name).Limit) })}
 	err = r.t.Send(ctx, &pgkit.Statement{Text: r.is.of(dueQueries), Args: args, Scan: into(&rows)})
 	return rows, err
 }
@@ -222,7 +222,6 @@ func (r *claimRound) more(ctx context.Context, open []*sqlquery.Share[*row]) err
 		array(behind, func(last *row) int64 { return last.seq }),
 		array(open, func(s *sqlquery.Share[*row]) int64 { return int64(s.Want) }),
 		array(behind, func(last *row) int64 { return last.place }),
-		r.now,
 	}
 	err := r.t.Send(ctx, &pgkit.Statement{Text: r.is.of(chooseMore), Args: args, Scan: into(&rows)})
 	dueOrder(rows)

@@ -39,8 +39,8 @@ func TestPlans(t *testing.T) {
 		cond              string
 	}{
 		{"choose", choose, "durable_intent_due", 10, "((gateway"},
-		{"choose more", chooseMore, "durable_intent_due", 7, "((gateway"},
-		{"due queries", dueQueries, "durable_intent_query", 3, "((gateway"},
+		{"choose more", chooseMore, "durable_intent_due", 6, "((gateway"},
+		{"due queries", dueQueries, "durable_intent_query", 2, "(gateway"},
 		{"lock", lock, "durable_intent_pkey", 1, "(id"},
 		{"take", take, "durable_intent_pkey", len(taken), "(id"},
 		{"settle", settle, "durable_intent_pkey", len(settled), "(id"},

@@ -16,7 +16,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	}
 	err = s.db.transact(ctx, false, func(ctx context.Context, t *transaction) error {
 		claimed = driver.Claimed{Now: t.now} // anew for each try
-		if err := t.exec(ctx, beat, claim.Worker, t.now.Add(ceil(claim.Lease))); err != nil {
+		if err := t.exec(ctx, beat, claim.Worker, t.now, t.now.Add(ceil(claim.Lease))); err != nil {
 			return err
 		}
 		if claimed.Held, err = t.names(ctx, heldGateways); err != nil {
@@ -127,7 +127,7 @@ var errEnough = errors.New("enough")
 func (r *round) begin(ctx context.Context, gateway string) error {
 	allowed := r.Claim.Allowance(gateway)
 	if len(r.Claim.Waiting) > 0 && allowed.CanQuery {
-		queries, err := r.t.rows(ctx, dueQueries, gateway, r.t.now, allowed.Limit)
+		queries, err := r.t.rows(ctx, dueQueries, gateway, allowed.Limit)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (r *round) begin(ctx context.Context, gateway string) error {
 	}
 	n := 0
 	for _, part := range [...]string{dueAfter, dueUntil} {
-		err := r.t.Query(ctx, part, []any{allowed.Cursor, r.t.now, gateway}, func(from sqlquery.Row) error {
+		err := r.t.Query(ctx, part, []any{allowed.Cursor, gateway}, func(from sqlquery.Row) error {
 			first, err := scanRow(from)
 			if err != nil {
 				return err
@@ -169,7 +169,7 @@ func (r *round) fill(ctx context.Context) error {
 			return nil
 		}
 		for _, s := range open {
-			more, err := r.t.rows(ctx, dueMore, s.Queue.Scope, r.t.now, s.Want, len(s.Rows), s.Queue.Gateway)
+			more, err := r.t.rows(ctx, dueMore, s.Queue.Gateway, s.Queue.Scope, s.Want, len(s.Rows))
 			if err != nil {
 				return err
 			}

@@ -102,7 +102,7 @@ func TestPlans(t *testing.T) {
 	open, _ := sqlquery.DeadLetters(&driver.Filter{}, &driver.DeadLetter{}, 1)
 	all, _ := sqlquery.DeadLetters(&driver.Filter{IncludeResolved: true}, &driver.DeadLetter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
-	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|w|durable_worker|h.*|durable_job( USING (COVERING )?INDEX durable_job_open)?|.* USING (COVERING )?INDEX durable_intent_(due|later|held|listed|over)|` +
+	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|c|s|g|w|durable_worker|h.*|durable_job( USING (COVERING )?INDEX durable_job_open)?|.* USING (COVERING )?INDEX durable_intent_(due|later|held|listed|over)|` +
 		`l USING INDEX durable_letter_(all|open))$`)
 	for name, query := range queries {
 		t.Run(name, func(t *testing.T) {

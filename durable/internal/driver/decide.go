@@ -72,19 +72,15 @@ func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 		r = &Record{}
 	}
 	m := transition{Change: Change{Record: *r, Before: r.State}, e: e, now: stamp(now)}
-	if m.now.Before(r.UpdatedAt) {
-		m.now = r.UpdatedAt // a clock that was set back must not lengthen what a key protects
-	}
 	if err := e.Validate(); err != nil {
 		return m.Change, err
 	}
+	m.Record.followClock(m.now)
 	err := m.decide(r.CreatedAt.IsZero())
-	if err != nil {
+	if err != nil || m.Step == StepKeep {
 		return Change{Record: *r, Before: r.State}, err
 	}
-	if m.Step != StepKeep {
-		m.Record.UpdatedAt = m.now
-	}
+	m.Record.UpdatedAt = m.now
 	return m.Change, nil
 }
 
@@ -105,7 +101,7 @@ func (m *transition) decide(absent bool) error {
 	}
 	switch r := &m.Record; m.e.Kind {
 	case EventClaim:
-		if !r.State.Claimable() || m.now.Before(r.NextAt) {
+		if !r.State.Claimable() || !r.Due(m.now) {
 			return m.illegal()
 		}
 		m.claim()

@@ -193,8 +193,7 @@ func assertSane(t *testing.T, c *driver.Change) {
 	}
 }
 
-// An intent is not claimed a microsecond before it is due. A clock that was set back does not
-// reduce the age of a record.
+// An intent is not claimed a microsecond before it is due.
 func TestDecide_clock(t *testing.T) {
 	claim := event(driver.EventClaim)
 	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
@@ -204,15 +203,69 @@ func TestDecide_clock(t *testing.T) {
 		change, err := driver.Decide(&r, &claim, epoch)
 		require.NoError(t, err)
 		assert.Equal(t, epoch, change.StartedAttempt.SentAt)
-
-		r = inState(state, state == driver.StateUnknown)
-		r.UpdatedAt = epoch.Add(time.Hour)
-		change, err = driver.Decide(&r, &claim, epoch)
-		require.NoError(t, err)
-		assert.Equal(t, r.UpdatedAt, change.Record.UpdatedAt)
-		assert.Equal(t, r.UpdatedAt, change.Record.ClaimedAt)
-		assert.Equal(t, r.UpdatedAt, change.StartedAttempt.SentAt)
 	}
+}
+
+// D30: after the clock was set back, an intent that was due is due, and its waits and ages are those that it had when it was
+// changed last: neither longer by as much as the clock was set, nor shorter.
+func TestDecide_clockSetBack(t *testing.T) {
+	const back = time.Hour
+	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
+		r := inState(state, state == driver.StateUnknown)
+		r.UpdatedAt, r.NextAt, r.RetryWindowStart = epoch, epoch, epoch.Add(-2*time.Hour)
+		sent := !r.FirstSentAt.IsZero()
+		claimed, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.NoError(t, err)
+		got := &claimed.Record
+		assert.Equal(t, epoch.Add(-back), got.UpdatedAt)
+		assert.Equal(t, epoch.Add(-back), got.ClaimedAt)
+		assert.Equal(t, epoch.Add(-back), claimed.StartedAttempt.SentAt)
+		assert.Equal(t, r.CreatedAt, got.CreatedAt, "lists keep their order")
+		assert.Equal(t, r.RetryWindowStart.Add(-back), got.RetryWindowStart)
+		if sent {
+			assert.Equal(t, r.FirstSentAt.Add(-back), got.FirstSentAt)
+			assert.Equal(t, r.LastSentAt.Add(-back), got.LastSentAt)
+		}
+		e := finish(driver.ClassFailed, driver.Retry)
+		e.Generation = got.Generation
+		e.Decision.At = epoch.Add(-back + 10*time.Second)
+		failed, err := driver.Decide(got, &e, epoch.Add(-back+time.Second))
+		require.NoError(t, err)
+		assert.Equal(t, 9*time.Second, failed.Record.NextAt.Sub(failed.Record.UpdatedAt), "the backoff")
+		assert.True(t, failed.Record.Scheduled())
+	}
+	t.Run("a wait begins anew", func(t *testing.T) {
+		r := inState(driver.StateWaiting, false)
+		r.UpdatedAt, r.NextAt = epoch, epoch.Add(time.Minute)
+		assert.False(t, r.Due(epoch.Add(-back)))
+		_, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.ErrorIs(t, err, driver.ErrInvalidState)
+	})
+	t.Run("a key that had ended stays so", func(t *testing.T) {
+		r := inState(driver.StateUnknown, true)
+		r.UpdatedAt, r.NextAt, r.FirstSentAt = epoch, epoch, epoch.Add(-24*time.Hour)
+		change, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.NoError(t, err)
+		assert.Equal(t, driver.StateQuerying, change.Record.State)
+	})
+	t.Run("the first send stays where its caller wants it", func(t *testing.T) {
+		r := inState(driver.StatePending, false)
+		r.UpdatedAt, r.NextAt = epoch, epoch.Add(time.Hour)
+		_, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.ErrorIs(t, err, driver.ErrInvalidState)
+		change, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(time.Hour))
+		require.NoError(t, err)
+		assert.Equal(t, driver.StateSending, change.Record.State)
+	})
+	t.Run("nothing is written: nothing is moved", func(t *testing.T) {
+		r := inState(driver.StateWaiting, false)
+		r.UpdatedAt = epoch
+		again := event(driver.EventEnqueue)
+		again.Intent = r.Intent
+		change, err := driver.Decide(&r, &again, epoch.Add(-back))
+		require.NoError(t, err)
+		assert.Equal(t, driver.Change{Record: r, Before: r.State}, change)
+	})
 }
 
 // D5: only a declined intent can be enqueued again with another payload. For other dead intents

@@ -66,5 +66,9 @@ func (h *Hold) Validate() error {
 	return validTime(h.Until)
 }
 
+// waits reports whether a provider's hold is in effect. One that begins in the future was stored
+// before the clock was set back: nobody knows how long it lasts, and the next send shows it.
+func (h *Hold) waits(now time.Time) bool { return now.Before(h.Until) && !now.Before(h.Since) }
+
 // queue is what a provider's hold is about: see Claim.Waiting.
 func (h *Hold) queue() QueueKey { return QueueKey{Gateway: h.Gateway, Scope: h.Scope} }

@@ -156,6 +156,31 @@ func (r *Record) Scheduled() bool {
 	return r.State.Claimable() && (r.NextAt.After(r.UpdatedAt) || r.Suspect())
 }
 
+// Due reports whether the time of a claimable intent has come. An intent that was due once stays
+// due, also if the clock was set back.
+func (r *Record) Due(now time.Time) bool {
+	return !now.Before(r.NextAt) || !r.NextAt.After(r.UpdatedAt)
+}
+
+// followClock moves the times of a record that was changed in the future: the clock was set back
+// since. The age of its key and the rest of its wait are now what they were at that change, and not
+// longer by as much as the clock was set. A caller's NotBefore is by the calendar, and stays.
+func (r *Record) followClock(now time.Time) {
+	back := r.UpdatedAt.Sub(now)
+	if back <= 0 {
+		return
+	}
+	times := []*time.Time{&r.FirstSentAt, &r.LastSentAt, &r.ClaimedAt, &r.UpdatedAt}
+	if r.State != StatePending || !r.Scheduled() {
+		times = append(times, &r.NextAt, &r.RetryWindowStart)
+	}
+	for _, at := range times {
+		if !at.IsZero() {
+			*at = at.Add(-back)
+		}
+	}
+}
+
 // Suspect reports whether sending the intent may kill the process: it lost its worker again
 // and again, and no send in between ended. It is claimed alone, so that nothing is lost with it.
 func (r *Record) Suspect() bool { return r.LostLeases >= suspectAfter }

@@ -45,6 +45,11 @@ type Store interface {
 	// nothing.
 	Reap(ctx context.Context, limit int) ([]Change, error)
 
+	// Rebase lets up to limit intents begin their wait for a retry anew, if they were changed in the
+	// future, and returns their number. An Engine calls it after the clock was set back. The other
+	// verbs need no call: what was due stays due, and the leases of workers begin anew.
+	Rebase(ctx context.Context, limit int) (int, error)
+
 	// Find reads an intent. ErrNotFound: there is none.
 	Find(ctx context.Context, id idempotency.ID) (Record, error)
 

@@ -95,6 +95,18 @@ func (v Verbs) Reap(ctx context.Context, limit int) (changes []driver.Change, er
 	return changes, nil
 }
 
+// Rebase implements driver.Store.
+func (v Verbs) Rebase(ctx context.Context, limit int) (n int, err error) {
+	err = v.db.Write(ctx, func(ctx context.Context, t Transaction) error {
+		n = 0 // anew for each try
+		return t.Query(ctx, rebase, []any{limit}, func(Row) error {
+			n++
+			return nil
+		})
+	})
+	return n, err
+}
+
 // Find implements driver.Store.
 func (v Verbs) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
 	if err := driver.ValidID(id); err != nil {

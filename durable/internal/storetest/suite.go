@@ -98,7 +98,9 @@ func (s Suite) Run(t *testing.T) {
 		{"WithTx", (*kit).testWithTx},
 	}
 	if s.MoveClock != nil {
-		tests = append(tests, part{"LostLeases", (*kit).testLostLeases})
+		tests = append(tests, part{"LostLeases", (*kit).testLostLeases}, part{"ClockBack", (*kit).testClockBack},
+			part{"ClockBackWaiting", (*kit).testClockBackWaiting}, part{"ClockBackLeases", (*kit).testClockBackLeases},
+			part{"ClockBackHolds", (*kit).testClockBackHolds})
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(newKit(t, s)) })

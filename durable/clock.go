@@ -1,0 +1,87 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+)
+
+// ErrClockMoved is reported to Trace.Failed if the clock of the store was set. VisibilityDelay begins
+// anew then, because the times of earlier sends show nothing any more.
+var ErrClockMoved = errors.New("durable: the clock of the store was set")
+
+// storeClock compares the clock of the store with that of this process, which is monotonic: nobody
+// can set it. core.mu guards it.
+type storeClock struct {
+	now             time.Time // of the store, in the last claim
+	asked, answered time.Time // ours, before and after it
+
+	movedAt time.Time // the store's time, after its clock was set last; zero: it was not
+}
+
+// clockTolerance is more than two clocks differ between two claims if nobody sets them.
+const clockTolerance = time.Second
+
+// read learns the store's time from a claim, and returns how far its clock was set since the claim
+// before it. The latency of both claims counts as no difference.
+func (c *storeClock) read(now, asked, answered time.Time) (moved time.Duration) {
+	last := *c
+	c.now, c.asked, c.answered = now, asked, answered
+	if last.now.IsZero() {
+		return 0
+	}
+	passed := now.Sub(last.now)
+	most, least := answered.Sub(last.asked), asked.Sub(last.answered)
+	switch {
+	case passed > most+clockTolerance:
+		moved = passed - most
+	case passed < least-clockTolerance:
+		moved = passed - least
+	default:
+		return 0
+	}
+	c.movedAt = now
+	return moved
+}
+
+// readClock learns the store's time from a claim. It reports whether the clock was set, and returns
+// whether it was set back.
+func (c *core) readClock(now, asked time.Time) (back bool) {
+	c.mu.Lock()
+	moved := c.clock.read(now, asked, time.Now())
+	c.mu.Unlock()
+	back = moved < 0
+	switch direction := "forward"; {
+	case back:
+		direction = "back"
+		fallthrough
+	case moved > 0:
+		c.Trace.failed(fmt.Errorf("%w %s by %v", ErrClockMoved, direction, moved.Abs().Round(time.Millisecond)))
+	}
+	return back
+}
+
+// rebase lets the intents that wait for a retry wait from now on.
+func (c *core) rebase(ctx context.Context) {
+	const page = 1000
+	for n := page; n == page; {
+		var err error
+		n, err = bounded(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Rebase(ctx, page) })
+		c.report(ctx, nil, err)
+	}
+}
+
+// termsOf returns the terms of an intent. A send from before the store's clock was set may take effect
+// for a VisibilityDelay from then on.
+func (c *core) termsOf(r *route, record *Record) driver.Terms {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	terms := r.terms
+	if before := c.clock.movedAt.Sub(record.LastSentAt); record.InDoubt && before > 0 {
+		terms.VisibilityDelay += before
+	}
+	return terms
+}

@@ -1,0 +1,191 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
+)
+
+// slowBank does the work of each first request late, and answers nothing. It declines what it does not know yet.
+type slowBank struct {
+	late time.Duration
+
+	mu   sync.Mutex
+	sent map[string]bool
+	done map[string]int
+}
+
+func (b *slowBank) Send(_ context.Context, s *durable.Send) durable.Outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.sent[s.ID.Key] {
+		b.sent[s.ID.Key] = true
+		time.AfterFunc(b.late, func() { b.pay(s.ID.Key) })
+		return durable.Outcome{}
+	}
+	if b.done[s.ID.Key] == 0 && s.Epoch == 1 {
+		return durable.Outcome{Class: durable.ClassDeclined, Code: "24", Status: 402}
+	}
+	if s.Epoch > 1 {
+		b.done[s.ID.Key]++ // a new key: it is paid again
+	}
+	return durable.Outcome{Class: durable.ClassSucceeded}
+}
+
+func (b *slowBank) pay(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.done[key]++
+}
+
+// queriedBank is a slowBank that knows no keys, and can be queried.
+type queriedBank struct{ *slowBank }
+
+func (queriedBank) KeyPolicy() (keyTTL, visibilityDelay time.Duration) { return -1, 0 }
+
+func (b queriedBank) Find(_ context.Context, s *durable.Send) durable.Outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.done[s.ID.Key] > 0 {
+		return durable.Outcome{Class: durable.ClassSucceeded}
+	}
+	return durable.Outcome{Class: durable.ClassNotFound}
+}
+
+// watchedPolicy sees what the Policy is asked.
+type watchedPolicy struct {
+	durable.Policy
+
+	asked func(*durable.History)
+}
+
+func (p watchedPolicy) Next(h *durable.History, now time.Time) durable.Decision {
+	p.asked(h)
+	return p.Policy.Next(h, now)
+}
+
+// D30: a clock that is set shows nothing about earlier sends. They may take effect for VisibilityDelay of the Engine's own time,
+// so nothing is paid twice. The move is reported once.
+func TestClock_inDoubt(t *testing.T) {
+	for _, queried := range []bool{false, true} {
+		for _, by := range []time.Duration{20 * time.Minute, -20 * time.Minute, 500 * time.Hour} {
+			bubble.Run(t, fmt.Sprintf("can be queried %v, moved by %v", queried, by), func(t *testing.T) {
+				const payments = 20
+				bank := &slowBank{late: 10 * time.Minute, sent: map[string]bool{}, done: map[string]int{}}
+				var gateway durable.Gateway = bank
+				if queried {
+					gateway = queriedBank{bank}
+				}
+				e := through(gateway)
+				var moved time.Time
+				e.Policy = watchedPolicy{durable.Declines{
+					Schedule: durable.Schedule{Backoff: resilienthttp.Constant(30 * time.Second), MaxAge: -1, MaxAttempts: -1},
+					Default:  durable.Rule{After: []time.Duration{30 * time.Second}},
+				}, func(h *durable.History) {
+					assert.True(t, h.InDoubt || time.Since(moved) >= 15*time.Minute, "a Policy is told that the work was not done")
+				}}
+				e.KeyTTL, e.Retention = 1000*time.Hour, -1
+				var moves []error
+				e.Trace = &durable.Trace{Failed: func(err error) { moves = append(moves, err) }}
+				store := e.Store.(*durable.Memory)
+				enqueue(t, e, several("comp1", payments)...)
+				running(t, e)
+				time.Sleep(45 * time.Second)
+				driver.MoveClock(store, by)
+				moved = time.Now()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				record := find(t, e, pay("comp1", "0").ID)
+				if from := e.DeclineCountsFrom(&record); !queried && assert.False(t, from.IsZero()) {
+					assert.WithinDuration(t, moved.Add(by+15*time.Minute), from, 3*time.Second)
+				}
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				for i := range payments {
+					assertState(t, e, pay("comp1", fmt.Sprint(i)).ID, durable.StateDone)
+					assert.Equal(t, 1, bank.done[fmt.Sprint(i)], "payment %d", i)
+				}
+				require.Len(t, moves, 1)
+				require.ErrorIs(t, moves[0], durable.ErrClockMoved)
+				assert.Contains(t, moves[0].Error(), by.Abs().Truncate(time.Minute).String()[:3], "how far")
+			})
+		}
+	}
+}
+
+// D30: after the clock was set back by an hour, what is due is sent soon, retries wait no longer than planned, and the rate of
+// retries is as before.
+func TestClock_setBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var mu sync.Mutex
+		sends := map[string][]time.Duration{}
+		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			sends[s.ID.Key] = append(sends[s.ID.Key], time.Since(began))
+			if s.ID.Key == "again" {
+				return durable.Outcome{Class: durable.ClassFailed, Err: errors.New("no"), Code: "busy"}
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Policy = durable.Schedule{Backoff: resilienthttp.Constant(5 * time.Minute)}
+		store := e.Store.(*durable.Memory)
+		running(t, e)
+		enqueue(t, e, pay("comp1", "again"))
+		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "test"))
+		time.Sleep(time.Minute)
+		enqueue(t, e, pay("comp1", "due"))
+		time.Sleep(time.Minute)
+		driver.MoveClock(store, -time.Hour)
+		require.NoError(t, e.Release(t.Context(), "psp", "ann"))
+		time.Sleep(40 * time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		require.Len(t, sends["due"], 1)
+		assert.Less(t, sends["due"][0], 2*time.Minute+5*time.Second)
+		again := sends["again"]
+		require.Greater(t, len(again), 1)
+		for i := 1; i < len(again); i++ {
+			assert.GreaterOrEqual(t, again[i]-again[i-1], 5*time.Minute)
+			longest := 5*time.Minute + 5*time.Second
+			if i == 1 {
+				longest += 5 * time.Minute // the wait began anew
+			}
+			assert.Less(t, again[i]-again[i-1], longest, "send %d", i)
+		}
+	})
+}
+
+// D30: neither a slow answer of the store nor its drift is a clock that was set.
+func TestClock_latency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shaky{Store: new(durable.Memory)}
+		n := 0
+		store.claimed = func(_ driver.Claim, claimed *driver.Claimed) {
+			if n++; n%2 == 0 {
+				time.Sleep(10 * time.Second)
+			}
+			claimed.Now = claimed.Now.Add(time.Duration(n) * time.Millisecond)
+		}
+		e := through(succeeds)
+		e.Store = store
+		e.Trace = &durable.Trace{Failed: func(err error) { assert.NoError(t, err) }}
+		enqueue(t, e, several("comp1", 50)...)
+		runFor(t, e, 5*time.Minute)
+		assert.Greater(t, n, 20)
+	})
+}
