@@ -19,7 +19,8 @@ type storeClock struct {
 	now             time.Time // of the store, in the last claim
 	asked, answered time.Time // ours, before and after it
 
-	movedAt time.Time // the store's time, after its clock was set last; zero: it was not
+	movedAt  time.Time // the store's time, after its clock was set last; zero: it was not
+	rebaseAt time.Time // ours, when waits begin anew once more; zero: they need not
 }
 
 // clockTolerance is more than two clocks differ between two claims if nobody sets them.
@@ -47,21 +48,29 @@ func (c *storeClock) read(now, asked, answered time.Time) (moved time.Duration) 
 	return moved
 }
 
-// readClock learns the store's time from a claim. It reports whether the clock was set, and returns
-// whether it was set back.
-func (c *core) readClock(now, asked time.Time) (back bool) {
+// readClock learns the store's time from a claim, and reports that the clock was set. It returns
+// whether waits begin anew: at once if the clock was set back, and again when each verb is over that
+// has read the clock before.
+func (c *core) readClock(now, asked time.Time) (rebase bool) {
+	answered := time.Now()
 	c.mu.Lock()
-	moved := c.clock.read(now, asked, time.Now())
-	c.mu.Unlock()
-	back = moved < 0
-	switch direction := "forward"; {
-	case back:
-		direction = "back"
-		fallthrough
-	case moved > 0:
-		c.Trace.failed(fmt.Errorf("%w %s by %v", ErrClockMoved, direction, moved.Abs().Round(time.Millisecond)))
+	moved := c.clock.read(now, asked, answered)
+	again := c.clock.rebaseAt
+	switch {
+	case moved < 0:
+		c.clock.rebaseAt = answered.Add(max(c.LeaseDuration, minStoreTimeout))
+	case !again.IsZero() && answered.After(again):
+		c.clock.rebaseAt = time.Time{}
+		rebase = true
 	}
-	return back
+	c.mu.Unlock()
+	if moved > 0 {
+		c.Trace.failed(fmt.Errorf("%w forward by %v", ErrClockMoved, moved.Round(time.Millisecond)))
+	}
+	if moved < 0 {
+		c.Trace.failed(fmt.Errorf("%w back by %v", ErrClockMoved, -moved.Round(time.Millisecond)))
+	}
+	return rebase || moved < 0
 }
 
 // rebase lets the intents that wait for a retry wait from now on.

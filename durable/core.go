@@ -141,10 +141,10 @@ func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idemp
 	claiming, cancel := s.claiming(ctx)
 	defer cancel()
 	claimed, err := bounded(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
-	back := false
+	rebase := false
 	if err == nil {
 		s.ahead = time.Since(claimed.Now)
-		back = c.readClock(claimed.Now, began)
+		rebase = c.readClock(claimed.Now, began)
 		w.lease.extend(began, cmp.Or(claimed.Lease, c.LeaseDuration))
 	}
 	c.take(s, &claim, &claimed, w, began, err)
@@ -164,7 +164,7 @@ func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idemp
 			})
 		}
 	}
-	if back {
+	if rebase {
 		c.rebase(ctx)
 	}
 	return len(claimed.Changes), claim.Limit, nil

@@ -75,7 +75,7 @@ func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 	if err := e.Validate(); err != nil {
 		return m.Change, err
 	}
-	m.Record.followClock(m.now)
+	m.back = m.Record.followClock(m.now)
 	err := m.decide(r.CreatedAt.IsZero())
 	if err != nil || m.Step == StepKeep {
 		return Change{Record: *r, Before: r.State}, err
@@ -88,8 +88,9 @@ func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 type transition struct {
 	Change
 
-	e   *Event
-	now time.Time
+	e    *Event
+	now  time.Time
+	back time.Duration // how far the clock was set back since the record was changed
 }
 
 func (m *transition) decide(absent bool) error {
@@ -339,7 +340,7 @@ func (m *transition) next(doubt bool) {
 	again := !m.DeclineCountsFrom.IsZero() // declined, but the decline does not count
 	mustQuery := again && terms.CanQuery
 	mustWait := again && (m.Before == StateQuerying || !terms.CanQuery && m.e.Outcome.keyed())
-	r.NextAt = m.due(d.At)
+	r.NextAt = m.due(d.At.Add(-m.back)) // the Policy was asked by the clock of the claim
 	if mustWait && r.NextAt.Before(m.DeclineCountsFrom) {
 		r.NextAt = m.DeclineCountsFrom
 	}

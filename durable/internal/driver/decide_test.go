@@ -234,6 +234,16 @@ func TestDecide_clockSetBack(t *testing.T) {
 		assert.Equal(t, 9*time.Second, failed.Record.NextAt.Sub(failed.Record.UpdatedAt), "the backoff")
 		assert.True(t, failed.Record.Scheduled())
 	}
+	t.Run("a backoff that was decided by the clock before", func(t *testing.T) {
+		r := inState(driver.StateSending, false)
+		r.UpdatedAt, r.ClaimedAt = epoch, epoch
+		e := finish(driver.ClassFailed, driver.Retry)
+		e.Decision.At = epoch.Add(3*time.Second + time.Minute)
+		now := epoch.Add(-back + 3*time.Second)
+		change, err := driver.Decide(&r, &e, now)
+		require.NoError(t, err)
+		assert.Equal(t, now.Add(time.Minute+3*time.Second), change.Record.NextAt, "the time of the attempt counts twice")
+	})
 	t.Run("a wait begins anew", func(t *testing.T) {
 		r := inState(driver.StateWaiting, false)
 		r.UpdatedAt, r.NextAt = epoch, epoch.Add(time.Minute)

@@ -64,7 +64,7 @@ func (m *Memory) Holds(ctx context.Context) ([]Hold, error) {
 
 // wait stores a hold of the provider.
 func (m *Memory) wait(hold Hold, now time.Time) {
-	hold.Since, hold.Until = now, stamp(hold.Until)
+	hold.Since, hold.Until = now, stamp(hold.WaitUntil(now))
 	if before, ok := m.waits[hold.queue()]; ok && before.waits(now) {
 		if !before.Until.Before(hold.Until) {
 			return

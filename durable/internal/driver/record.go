@@ -164,11 +164,12 @@ func (r *Record) Due(now time.Time) bool {
 
 // followClock moves the times of a record that was changed in the future: the clock was set back
 // since. The age of its key and the rest of its wait are now what they were at that change, and not
-// longer by as much as the clock was set. A caller's NotBefore is by the calendar, and stays.
-func (r *Record) followClock(now time.Time) {
-	back := r.UpdatedAt.Sub(now)
+// longer by as much as the clock was set. A caller's NotBefore is by the calendar, and stays. It
+// returns how far the clock was set back, less the time since the change.
+func (r *Record) followClock(now time.Time) (back time.Duration) {
+	back = r.UpdatedAt.Sub(now)
 	if back <= 0 {
-		return
+		return 0
 	}
 	times := []*time.Time{&r.FirstSentAt, &r.LastSentAt, &r.ClaimedAt, &r.UpdatedAt}
 	if r.State != StatePending || !r.Scheduled() {
@@ -179,6 +180,7 @@ func (r *Record) followClock(now time.Time) {
 			*at = at.Add(-back)
 		}
 	}
+	return back
 }
 
 // Suspect reports whether sending the intent may kill the process: it lost its worker again

@@ -136,6 +136,13 @@ func (k *kit) testClockBackHolds() {
 	assert.Empty(k, k.claim(claim(worker)))
 	k.move(time.Minute + time.Second)
 	assert.Len(k, k.claim(claim(worker)), 1)
+	since := k.now()
+	k.move(-back)
+	k.setHold(driver.Hold{Gateway: gateway, Provider: true, Since: since, Until: since.Add(time.Minute), Note: "429"})
+	holds = k.holds()
+	require.Len(k, holds, 1)
+	assert.WithinDuration(k, k.now().Add(time.Minute), holds[0].Until, 5*time.Second, "an answer to a send from before")
+	k.move(time.Minute + time.Second)
 
 	k.setHold(driver.Hold{Gateway: gateway, By: "ann", Until: k.now().Add(time.Minute)})
 	k.move(-back)
