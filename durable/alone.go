@@ -36,8 +36,8 @@ func (c *core) mayClaim(s *session, now time.Time) (may, alone bool) {
 	}
 }
 
-// holdsNothing reports whether a kill of the process would lose nothing. An attempt whose outcome is
-// stored does not count, even if its Gateway has not returned. core.mu is held.
+// holdsNothing reports whether a kill of the process would lose nothing. An attempt does not count if
+// its outcome is stored, even if its Gateway has not returned. core.mu is held.
 func (c *core) holdsNothing() bool {
 	for _, w := range c.workers {
 		if w.holds > 0 {

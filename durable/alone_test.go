@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strconv"
@@ -85,7 +86,7 @@ func (p *process) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
-// finding is a process whose provider can be queried.
+// finding is a process with a provider that can be queried.
 type finding struct{ *process }
 
 func (p finding) Find(ctx context.Context, s *durable.Send) durable.Outcome {
@@ -353,4 +354,23 @@ func TestLostLease_maxAge(t *testing.T) {
 			assert.Empty(t, holdsOf(t, e), "the gateway had no part in it")
 		})
 	}
+}
+
+// D29, D30: the log says that an intent kept losing its workers, and that the clock was set.
+func TestLogTrace_lostLeasesAndClock(t *testing.T) {
+	var log bytes.Buffer
+	trace := durable.LogTrace(logTo(&log))
+	in := pay("comp1", "1")
+	r := durable.Record{
+		Intent: in, State: durable.StateSending, Worker: "w", Epoch: 1, Generation: 12, LostLeases: 11, InDoubt: true,
+		CreatedAt: epoch, UpdatedAt: epoch, NextAt: epoch,
+	}
+	lost, err := driver.Decide(&r, &driver.Event{Kind: driver.EventLeaseExpired, Intent: in, Worker: "w"}, epoch.Add(time.Minute))
+	require.NoError(t, err)
+	trace.Changed(&lost)
+	assert.Contains(t, log.String(), "level=ERROR msg=\"durable intent_dead\" event=intent_dead")
+	assert.Contains(t, log.String(), "code=\"lease_expired 12\" reason=\"lease expired\"")
+	log.Reset()
+	trace.Failed(fmt.Errorf("%w forward by 20m0s", durable.ErrClockMoved))
+	assert.Contains(t, log.String(), "event=clock_moved error=\"durable: the clock of the store was set forward by 20m0s\"")
 }

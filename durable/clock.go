@@ -13,8 +13,8 @@ import (
 // anew then, because the times of earlier sends show nothing any more.
 var ErrClockMoved = errors.New("durable: the clock of the store was set")
 
-// storeClock compares the clock of the store with that of this process, which is monotonic: nobody
-// can set it. core.mu guards it.
+// storeClock compares the clock of the store with the monotonic one of this process, which cannot be
+// set. core.mu guards it.
 type storeClock struct {
 	now             time.Time // of the store, in the last claim
 	asked, answered time.Time // ours, before and after it
@@ -23,7 +23,7 @@ type storeClock struct {
 	rebaseAt time.Time // ours, when waits begin anew once more; zero: they need not
 }
 
-// clockTolerance is more than two clocks differ between two claims if nobody sets them.
+// clockTolerance is more than two clocks drift apart between two claims.
 const clockTolerance = time.Second
 
 // read learns the store's time from a claim, and returns how far its clock was set since the claim

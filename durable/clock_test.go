@@ -94,7 +94,7 @@ func TestClock_inDoubt(t *testing.T) {
 					Schedule: durable.Schedule{Backoff: resilienthttp.Constant(30 * time.Second), MaxAge: -1, MaxAttempts: -1},
 					Default:  durable.Rule{After: []time.Duration{30 * time.Second}},
 				}, func(h *durable.History) {
-					assert.True(t, h.InDoubt || time.Since(moved) >= 15*time.Minute, "a Policy is told that the work was not done")
+					assert.True(t, h.InDoubt || time.Since(moved) >= 15*time.Minute, "a Policy learns that the work was not done")
 				}}
 				e.KeyTTL, e.Retention = 1000*time.Hour, -1
 				var moves []error

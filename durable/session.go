@@ -264,9 +264,10 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 
 // WorkOne sends one intent if it is due, and returns the time of the next call, by this
 // process's clock and at least a PollInterval from now. Zero means that the intent is done, dead or
-// canceled. If another worker holds it, that is a lease from now. It needs a free worker, and
-// ignores PerTenant, PerGateway and the Engine's own hold: the queue that calls it is
-// responsible for fairness. ErrNotFound: there is no such intent.
+// canceled. If another worker holds it, that is a lease from now. An intent that has lost three workers
+// in a row waits until the Engine sends nothing else. WorkOne needs a free worker, and ignores
+// PerTenant, PerGateway and the Engine's own hold: the queue that calls it is responsible for fairness.
+// ErrNotFound: there is no such intent.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
 	c, err := e.startSending()
 	if err != nil {

@@ -76,7 +76,7 @@ func (h *Hold) WaitUntil(now time.Time) time.Time {
 }
 
 // waits reports whether a provider's hold is in effect. One that begins in the future was stored
-// before the clock was set back: nobody knows how long it lasts, and the next send shows it.
+// before the clock was set back. How long it lasts is unknown, and the next send shows it.
 func (h *Hold) waits(now time.Time) bool { return now.Before(h.Until) && !now.Before(h.Since) }
 
 // queue is what a provider's hold is about: see Claim.Waiting.

@@ -30,8 +30,7 @@ const (
 	// Clock is the database's time.
 	Clock = `SELECT {{now}}`
 
-	// WaitInEffect is a condition on a provider's hold h. One that begins in the future was stored before the clock was set back:
-	// nobody knows how long it lasts, and the next send shows it.
+	// WaitInEffect is a condition on a provider's hold h: driver.Hold.waits.
 	WaitInEffect = ` h.until > {{now}} AND h.since <= {{now}} `
 
 	// CurrentWaits are the providers' holds.
