@@ -23,8 +23,12 @@ type storeClock struct {
 	rebaseAt time.Time // ours, when waits begin anew once more; zero: they need not
 }
 
-// clockTolerance is more than two clocks drift apart between two claims.
-const clockTolerance = time.Second
+// Two clocks drift apart between two claims, and NTP corrects them at most at one second in two
+// thousand. clockTolerance and one second in maxDrift is more.
+const (
+	clockTolerance = time.Second
+	maxDrift       = 1000
+)
 
 // read learns the store's time from a claim, and returns how far its clock was set since the claim
 // before it. The latency of both claims counts as no difference.
@@ -36,10 +40,11 @@ func (c *storeClock) read(now, asked, answered time.Time) (moved time.Duration) 
 	}
 	passed := now.Sub(last.now)
 	most, least := answered.Sub(last.asked), asked.Sub(last.answered)
+	tolerance := clockTolerance + most/maxDrift
 	switch {
-	case passed > most+clockTolerance:
+	case passed > most+tolerance:
 		moved = passed - most
-	case passed < least-clockTolerance:
+	case passed < least-tolerance:
 		moved = passed - least
 	default:
 		return 0

@@ -205,20 +205,30 @@ func TestClock_setBackDuringVerb(t *testing.T) {
 
 // D30: neither a slow answer of the store nor its drift is a clock that was set.
 func TestClock_latency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &shaky{Store: new(durable.Memory)}
-		n := 0
-		store.claimed = func(_ driver.Claim, claimed *driver.Claimed) {
-			if n++; n%2 == 0 {
-				time.Sleep(10 * time.Second)
+	for _, row := range []struct {
+		name string
+		poll time.Duration
+		last time.Duration
+	}{
+		{"claims each second, every second of them slow", time.Second, 5 * time.Minute},
+		{"claims each day", 24 * time.Hour, 240 * time.Hour},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := &shaky{Store: new(durable.Memory)}
+			began := time.Now()
+			n := 0
+			store.claimed = func(_ driver.Claim, claimed *driver.Claimed) {
+				if n++; n%2 == 0 {
+					time.Sleep(10 * time.Second)
+				}
+				claimed.Now = claimed.Now.Add(time.Since(began) / 2000)
 			}
-			claimed.Now = claimed.Now.Add(time.Duration(n) * time.Millisecond)
-		}
-		e := through(succeeds)
-		e.Store = store
-		e.Trace = &durable.Trace{Failed: func(err error) { assert.NoError(t, err) }}
-		enqueue(t, e, several("comp1", 50)...)
-		runFor(t, e, 5*time.Minute)
-		assert.Greater(t, n, 20)
-	})
+			e := through(succeeds)
+			e.Store, e.PollInterval = store, row.poll
+			e.Trace = &durable.Trace{Failed: func(err error) { assert.NoError(t, err) }}
+			enqueue(t, e, several("comp1", 50)...)
+			runFor(t, e, row.last)
+			assert.Greater(t, n, 10)
+		})
+	}
 }

@@ -176,11 +176,12 @@ func (c *core) prepare(s *session, limit int, only *idempotency.ID) (driver.Clai
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	claim := driver.Claim{Lease: c.LeaseDuration, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes)), Waiting: make(map[driver.QueueKey]bool)}
-	var may bool
-	if may, claim.Alone = c.mayClaim(s, now); !may || claim.Limit <= 0 {
+	may, alone := c.mayClaim(s, now)
+	if !may || claim.Limit <= 0 {
 		return claim, nil
 	}
-	if claim.Alone {
+	if alone {
+		claim.Alone = true
 		claim.Limit = 1
 	}
 	for name, r := range c.routes {
