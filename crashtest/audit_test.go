@@ -1,11 +1,14 @@
 package main
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
@@ -89,6 +92,46 @@ func TestAudit_findsErrors(t *testing.T) {
 			assert.Error(t, r.verdict())
 		})
 	}
+}
+
+// The audit finds a suspect that was in flight with another intent of its process.
+func TestAuditSuspects(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	const died = "the worker died, or sent no heartbeat for a lease"
+	attempt := func(second int, worker, err string) durable.Attempt {
+		return durable.Attempt{
+			Kind: durable.KindSend, Worker: worker, Error: err,
+			SentAt: start.Add(time.Duration(second) * time.Second), FinishedAt: start.Add(time.Duration(second+1) * time.Second),
+		}
+	}
+	query := attempt(4, "e", "")
+	query.Kind = durable.KindQuery
+	lost := []durable.Attempt{attempt(0, "a", died), attempt(1, "b", died), attempt(2, "c", died)}
+	for _, row := range []struct {
+		name          string
+		then, another []durable.Attempt
+		wrong         bool
+	}{
+		{"alone", []durable.Attempt{attempt(6, "d", died)}, []durable.Attempt{attempt(0, "a", died), attempt(5, "d", ""), attempt(7, "d", "")}, false},
+		{"beside another of its process", []durable.Attempt{attempt(6, "d", died)}, []durable.Attempt{attempt(6, "d", died)}, true},
+		{"beside one of another process", []durable.Attempt{attempt(6, "d", died)}, []durable.Attempt{attempt(6, "x", "")}, false},
+		{"a query does not end the row", []durable.Attempt{query, attempt(6, "d", died)}, []durable.Attempt{attempt(6, "d", "")}, true},
+		{"a send that ended does", []durable.Attempt{attempt(4, "e", "timeout"), attempt(6, "d", died)}, []durable.Attempt{attempt(6, "d", "")}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := &shopping{run: &run{scenario: scenario{app: durableApp}}}
+			s.auditSuspects(map[string][]durable.Attempt{"suspect": append(slices.Clone(lost), row.then...), "another": row.another})
+			assert.Equal(t, row.wrong, len(s.wrongs) > 0, s.wrongs)
+		})
+	}
+	t.Run("the poison has killed too few", func(t *testing.T) {
+		t.Parallel()
+		s := &shopping{run: &run{scenario: scenario{app: durableApp, orders: 10, Plan: chaos.Plan{Kills: 1}}}}
+		s.auditSuspects(map[string][]durable.Attempt{s.order(s.poison()).Reference: lost})
+		assert.Len(t, s.wrongs, 1)
+	})
 }
 
 // The outcome of an order in durable is that of its intent.

@@ -72,6 +72,20 @@ func TestDurable_chargesEachOrderOnce(t *testing.T) {
 			assert.Positive(t, r.figure("decisions of the operator"))
 			assert.Positive(t, r.figure("decisions that came too late"))
 			assert.Equal(t, row.mode == asks, r.figure("status queries") > 0, "status queries")
+			assert.GreaterOrEqual(t, r.figure("workers that the poison killed"), poisonKills)
+			assert.Positive(t, r.figure("attempts of suspects, alone"))
+		})
+	}
+}
+
+// Each order is charged exactly once or declined, although the database's clock is set forward and back.
+func TestDurable_clock(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes[durableApp] {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			check(t, "-app", durableApp, "-orders", "150", "-kills", "0", "-stops", "0", "-strikes", "8", "-outage", "2s",
+				"-db", chaos.Postgres, "-mode", mode, "-faults", chaos.Clock)
 		})
 	}
 }

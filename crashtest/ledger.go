@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,8 +41,30 @@ type ledger struct {
 const (
 	schema    = `CREATE TABLE IF NOT EXISTS ledger (id TEXT PRIMARY KEY, reference TEXT NOT NULL, amount BIGINT NOT NULL)`
 	insertRow = `INSERT INTO ledger (id, reference, amount) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
-	selectAll = `SELECT id, reference, amount FROM ledger`
+	selectAll = `SELECT id, reference, amount FROM `
 )
+
+// tenants are the schemas of the shop's tenants in PostgreSQL. Each has its own orders, and tables with the names of package
+// durable's, which nothing may use.
+var tenants = []string{"comp0", "comp1", "comp2", "comp3", "comp4", "comp5", "comp6", "comp7", "comp8", "comp9"}
+
+// createTenants creates the schemas.
+func (l *ledger) createTenants(ctx context.Context) error {
+	for _, tenant := range tenants {
+		if err := pgintents.Migrate(ctx, l.pool, &pgintents.Options{Schema: tenant}); err != nil {
+			return err
+		}
+		if _, err := l.pool.Exec(ctx, strings.Replace(schema, "ledger", tenant+".ledger", 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofTenant selects the tenant of a transaction. clock is the schema of a fault, if there is one.
+func ofTenant(o bank.Order) string {
+	return `SET LOCAL search_path = ` + tenantOf(o) + `, clock, pg_catalog`
+}
 
 // lockTimeout is less than half of the timeout of a client of payments: it gets a response while another
 // process has SQLite's write lock.
@@ -111,6 +134,9 @@ func (l *ledger) openPostgres(ctx context.Context, app, dsn string) (err error) 
 			if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
 				return err
 			}
+			if _, err := tx.Exec(ctx, ofTenant(o)); err != nil {
+				return err
+			}
 			if _, err := tx.Exec(ctx, insertRow, o.Reference, o.Reference, o.Amount); err != nil {
 				return err
 			}
@@ -138,20 +164,26 @@ func (l *ledger) book(ctx context.Context, c bank.Charge) error {
 
 // all returns all charges or orders, unsorted.
 func (l *ledger) all(ctx context.Context) ([]bank.Charge, error) {
-	rows, err := l.db.QueryContext(ctx, selectAll)
+	all := []string{selectAll + "ledger"}
+	if l.intents != nil && l.pool != nil {
+		for _, tenant := range tenants {
+			all = append(all, selectAll+tenant+".ledger")
+		}
+	}
+	rows, err := l.db.QueryContext(ctx, strings.Join(all, " UNION ALL "))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	var all []bank.Charge
+	var charges []bank.Charge
 	for rows.Next() {
 		var c bank.Charge
 		if err := rows.Scan(&c.ID, &c.Reference, &c.Amount); err != nil {
 			return nil, err
 		}
-		all = append(all, c)
+		charges = append(charges, c)
 	}
-	return all, rows.Err()
+	return charges, rows.Err()
 }
 
 func (l *ledger) close() {

@@ -21,6 +21,8 @@
 //	postmaster  the PostgreSQL server gets kill -9 or is shut down, and restarts
 //	pgbouncer   the services reach PostgreSQL through PgBouncer, which pools
 //	            transactions and gets kill -9
+//	clock       the database's clock is set forward and back by up to 20 minutes,
+//	            and the bank is slower; for durable, with -kills 0 -stops 0
 //
 // # The apps and their modes
 //
@@ -42,6 +44,10 @@
 // outage of one minute. A simulated person handles dead and unknown intents, seconds after reading them,
 // through the Engine and the console's forms. If an intent has changed in the meantime, the decision must
 // have no effect. One of 25 customers cancels the order during its transaction.
+//
+// With kills, one order is poison: its first four sends kill the process. From the third lost lease on, nothing else may be in flight
+// with it. In PostgreSQL each tenant has a schema with its orders, and with tables of package durable's names, and the shop's transactions
+// have the search_path of their tenant.
 //
 //	keys   the bank honours idempotency keys
 //	asks   the bank books a repeated request twice, and can be queried for its bookings

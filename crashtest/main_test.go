@@ -30,6 +30,9 @@ func TestParse(t *testing.T) {
 		{"-orders 0", "must be positive"},
 		{"-kills -1", "must not be negative"},
 		{"-outage -1s", "outage is -1s"},
+		{"-app durable -mode keys -faults clock -kills 0 -stops 0 -db postgres", "durable postgres keys map[clock:5]"},
+		{"-app durable -faults clock -stops 0", "-kills 0 -stops 0"},
+		{"-app payments -faults clock -kills 0 -stops 0", "for the app durable"},
 		{"surplus", "unexpected argument"},
 	} {
 		t.Run(row.args, func(t *testing.T) {

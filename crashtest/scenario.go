@@ -47,6 +47,9 @@ func (s *scenario) validate() error {
 		return errors.New("orders, workers and processes must be positive")
 	case s.outage < 0:
 		return fmt.Errorf("outage is %v, must not be negative", s.outage)
+	case slices.Contains(s.Faults, chaos.Clock) && (s.app != durableApp || s.Kills+s.Stops > 0):
+		// A process that starts after the clock was set cannot know it, and a lease ends early for one that is suspended.
+		return fmt.Errorf("the fault %s is for the app %s with -kills 0 -stops 0", chaos.Clock, durableApp)
 	}
 	return s.Validate()
 }
@@ -91,6 +94,18 @@ func (s *scenario) order(i int) bank.Order {
 // canceled reports whether the customer cancels order i during its transaction.
 func (s *scenario) canceled(i int) bool { return s.app == durableApp && i%25 == 24 }
 
+// poison returns the number of the order that kills each process that sends it, or -1. It is one of many that are sent at that time.
+func (s *scenario) poison() int {
+	if s.app != durableApp || s.Kills == 0 {
+		return -1
+	}
+	for i := s.orders / 4; ; i++ {
+		if s.order(i).Covered() && !s.canceled(i) {
+			return i
+		}
+	}
+}
+
 // stack is the processes, proxies and databases of a scenario.
 type stack struct {
 	chaos.Stack
@@ -114,7 +129,13 @@ func (s *scenario) build(ctx context.Context) (_ *stack, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.app == durableApp && s.Database == chaos.Postgres {
+		err = l.createTenants(ctx)
+	}
 	l.close()
+	if err != nil {
+		return nil, err
+	}
 	if err := at.DisableDurableCommits(ctx); err != nil {
 		return nil, err
 	}
@@ -122,6 +143,9 @@ func (s *scenario) build(ctx context.Context) (_ *stack, err error) {
 	config.Responses = chaos.Responses{Lose: 0.05, Timeout: attemptTimeout}
 	if s.app == paymentsApp {
 		config.Responses.Late = 0.05
+	}
+	if i := s.poison(); i >= 0 {
+		config.Poison = s.order(i).Reference
 	}
 	if s.mode != transactional {
 		at.bank = process.New(at.Path("bank"), s.log, bank.Command, s.bankOptions(at.bankLedger()))
@@ -141,6 +165,9 @@ func (s *scenario) bankOptions(ledger string) bank.Options {
 		return bank.Options{Ledger: ledger, Busy: 0.05, Responses: responses}
 	}
 	responses.Slow = 0.05
+	if slices.Contains(s.Faults, chaos.Clock) {
+		responses.Slow = 0.3 // many are booked shortly after the bank was asked for them
+	}
 	return bank.Options{Ledger: ledger, Busy: 0.03, Declines: 0.1, Calls: 0.03, Keys: s.mode == keys, Responses: responses}
 }
 

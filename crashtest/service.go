@@ -21,6 +21,7 @@ type serviceConfig struct {
 
 	DSN       string // a file, or PostgreSQL's connection string
 	Bank      string // its socket; "": none
+	Poison    string // the reference of the order that kills the process; "": none
 	Responses chaos.Responses
 }
 
@@ -38,7 +39,7 @@ func serve(ctx context.Context, socket string, c serviceConfig) error {
 	if c.App == paymentsApp {
 		s = newService(l, c.Mode, c.Bank, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	} else {
-		s = newShop(l, c.Mode, c.Bank, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		s = newShop(l, c.Mode, c.Poison, c.Bank, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders", s.order())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // shop takes orders and charges them with package durable.
@@ -31,11 +33,31 @@ const leaseOfIntent = time.Second
 // process sends when it resumes, and the bank may be slow.
 const visibilityDelay = 2 * time.Second
 
-func newShop(l *ledger, mode, bankSocket string, log *slog.Logger) *shop {
+// poisonKills is the number of sends of the poison that kill the process.
+const poisonKills = 4
+
+// poisoned is a request that kills the process after a moment in which others are sent, until it has done so often enough.
+func poisoned(reference string, request func(*durable.Send) (*http.Request, error)) func(*durable.Send) (*http.Request, error) {
+	return func(s *durable.Send) (*http.Request, error) {
+		if s.ID.Key == reference && s.Number <= poisonKills {
+			_ = sleep.Context(context.Background(), bankTimeout)
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Kill()
+			}
+			return nil, errors.Join(err, sleep.Context(context.Background(), time.Minute))
+		}
+		return request(s)
+	}
+}
+
+func newShop(l *ledger, mode, poison, bankSocket string, log *slog.Logger) *shop {
 	there := newBankClient(bankSocket, &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: bankTimeout}})
-	var psp durable.Gateway = there.gateway()
+	requests := there.gateway()
+	requests.NewRequest = poisoned(poison, requests.NewRequest)
+	var psp durable.Gateway = requests
 	if mode == asks {
-		psp = queryable{there.gateway(), there}
+		psp = queryable{requests, there}
 	}
 	return &shop{l, &durable.Engine{
 		Store: l.intents, Gateways: map[string]durable.Gateway{gateway: psp},
@@ -57,10 +79,15 @@ func newShop(l *ledger, mode, bankSocket string, log *slog.Logger) *shop {
 // work sends the charges.
 func (s *shop) work(ctx context.Context) error { return s.engine.Run(ctx) }
 
-// idOf returns the ID of an order's intent. The tenant is the first part of its reference.
+// idOf returns the ID of an order's intent.
 func idOf(o bank.Order) idempotency.ID {
+	return idempotency.ID{Scope: tenantOf(o), Operation: operation, Key: o.Reference}
+}
+
+// tenantOf returns the tenant of an order: the first part of its reference.
+func tenantOf(o bank.Order) string {
 	tenant, _, _ := strings.Cut(o.Reference, ":")
-	return idempotency.ID{Scope: tenant, Operation: operation, Key: o.Reference}
+	return tenant
 }
 
 var errCanceled = errors.New("canceled by the customer")

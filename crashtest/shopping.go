@@ -82,6 +82,7 @@ func (s *shopping) read(ctx context.Context) ([]bank.Charge, error) {
 		taken[o.Reference] = o
 	}
 	var count counts
+	journals := make(map[string][]durable.Attempt)
 	for i := range s.orders {
 		want := s.order(i)
 		record, err := s.ledger.intents.Find(ctx, idOf(want))
@@ -95,7 +96,9 @@ func (s *shopping) read(ctx context.Context) ([]bank.Charge, error) {
 		}
 		s.outcomes[i] = outcomeOf(want, taken, &record, enqueued)
 		count.add(&record, attempts)
+		journals[want.Reference] = attempts
 	}
+	s.auditSuspects(journals)
 	s.add("sends", count.sends)
 	s.add("sends with unknown result", count.unknownSends)
 	s.add("status queries", count.queries)

@@ -164,6 +164,10 @@ const (
 	// that the provider cannot be queried.
 	ReasonUnresolved = driver.ReasonUnresolved
 
+	// ReasonLeaseExpired means that the intent lost twelve workers in a row: sending it may kill the
+	// process.
+	ReasonLeaseExpired = driver.ReasonLeaseExpired
+
 	// ReasonNoGateway means that the Engine has no gateway of that name.
 	ReasonNoGateway = driver.ReasonNoGateway
 )

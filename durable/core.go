@@ -30,6 +30,8 @@ type core struct {
 	unstored int                               // outcomes that are not stored yet
 	inFlight map[driver.QueueKey]int           // intents that are sent
 	waits    map[driver.QueueKey]*providerHold // without a scope: of the whole gateway
+	alone    aloneTurn
+	clock    storeClock
 }
 
 // settings are the Engine's fields, with the defaults.
@@ -117,13 +119,21 @@ func (c *core) wakeUp() {
 // claim claims due intents, no more than there are free worker slots, and sends them. It
 // returns how many it claimed, and how many it asked for.
 func (c *core) claim(ctx context.Context, s *session, limit int, only *idempotency.ID) (taken, asked int, err error) {
+	taken, asked, err = c.claimOnce(ctx, s, limit, only)
+	if err == nil && taken == 0 && c.waitsAlone(s) { // only a Suspect is due
+		return c.claimOnce(ctx, s, limit, only)
+	}
+	return taken, asked, err
+}
+
+func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idempotency.ID) (taken, asked int, err error) {
 	if only == nil {
 		c.waitForSlots(ctx)
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
 	}
-	claim, w := c.prepare(limit, only)
+	claim, w := c.prepare(s, limit, only)
 	if w == nil {
 		return 0, 0, nil
 	}
@@ -131,11 +141,13 @@ func (c *core) claim(ctx context.Context, s *session, limit int, only *idempoten
 	claiming, cancel := s.claiming(ctx)
 	defer cancel()
 	claimed, err := bounded(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
+	rebase := false
 	if err == nil {
 		s.ahead = time.Since(claimed.Now)
+		rebase = c.readClock(claimed.Now, began)
 		w.lease.extend(began, cmp.Or(claimed.Lease, c.LeaseDuration))
 	}
-	c.take(&claim, &claimed, w, began, err)
+	c.take(s, &claim, &claimed, w, began, err)
 	if err != nil {
 		return 0, claim.Limit, err
 	}
@@ -145,20 +157,32 @@ func (c *core) claim(ctx context.Context, s *session, limit int, only *idempoten
 		if change.StartedAttempt == nil {
 			c.wakeUp() // a buried intent uses no slot: claim the next at once
 		} else {
-			s.send(&attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: began})
+			route := c.routes[change.Record.Gateway]
+			s.send(&attempt{
+				core: c, worker: w, change: change, route: route, terms: c.termsOf(route, &change.Record),
+				now: claimed.Now, asked: began, alone: claim.Alone,
+			})
 		}
+	}
+	if rebase {
+		c.rebase(ctx)
 	}
 	return len(claimed.Changes), claim.Limit, nil
 }
 
-// prepare reserves worker slots for a claim. nil: none are free.
-func (c *core) prepare(limit int, only *idempotency.ID) (driver.Claim, *worker) {
+// prepare reserves worker slots for a claim. nil: none are free, or a Suspect is sent alone.
+func (c *core) prepare(s *session, limit int, only *idempotency.ID) (driver.Claim, *worker) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	claim := driver.Claim{Lease: c.LeaseDuration, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes)), Waiting: make(map[driver.QueueKey]bool)}
-	if claim.Limit <= 0 {
+	may, alone := c.mayClaim(s, now)
+	if !may || claim.Limit <= 0 {
 		return claim, nil
+	}
+	if alone {
+		claim.Alone = true
+		claim.Limit = 1
 	}
 	for name, r := range c.routes {
 		a := driver.Allowance{Terms: r.terms, PerScope: r.perTenant, Cursor: r.cursor}
@@ -178,11 +202,12 @@ func (c *core) prepare(limit int, only *idempotency.ID) (driver.Claim, *worker) 
 }
 
 // take notes what a claim got, and gives back what it did not use.
-func (c *core) take(claim *driver.Claim, claimed *driver.Claimed, w *worker, began time.Time, err error) {
+func (c *core) take(s *session, claim *driver.Claim, claimed *driver.Claimed, w *worker, began time.Time, err error) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.busy -= claim.Limit
+	started := false
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
 		key := driver.QueueKeyOf(&change.Record)
@@ -194,6 +219,7 @@ func (c *core) take(claim *driver.Claim, claimed *driver.Claimed, w *worker, beg
 			claim.Gateways[key.Gateway] = a
 		}
 		if change.StartedAttempt != nil {
+			started = true
 			c.busy++
 			c.inFlight[key]++
 			r.inFlight++
@@ -209,6 +235,7 @@ func (c *core) take(claim *driver.Claim, claimed *driver.Claimed, w *worker, beg
 	if err == nil {
 		c.noticeHolds(claimed, began, now)
 	}
+	c.noticeSuspect(s, claim.Alone, claimed.Suspect, started, now)
 	c.release(w, err != nil)
 }
 
@@ -285,11 +312,14 @@ func (c *core) answered(a *attempt, outcome *Outcome) *Hold {
 
 // stored ends an attempt after the store was asked to store its outcome. ok means that the
 // outcome is stored.
-func (c *core) stored(w *worker, ok bool) {
+func (c *core) stored(s *session, a *attempt, ok bool) {
 	c.mu.Lock()
-	awaited := c.unstored > c.Concurrency
+	awaited := c.unstored > c.Concurrency || c.alone.session != nil
 	c.unstored--
-	c.release(w, !ok)
+	c.release(a.worker, !ok)
+	if a.alone {
+		c.endTurn(s)
+	}
 	c.mu.Unlock()
 	if awaited { // else the free slot has woken the loop
 		c.wakeUp()

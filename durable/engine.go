@@ -226,7 +226,7 @@ func (e *Engine) DeclineCountsFrom(r *Record) time.Time {
 	if err != nil || c.routes[r.Gateway] == nil {
 		return time.Time{}
 	}
-	return r.DeclineCountsFrom(&c.routes[r.Gateway].terms)
+	return r.DeclineCountsFrom(new(c.termsOf(c.routes[r.Gateway], r)))
 }
 
 // Stats returns the numbers of intents and workers in the Store.

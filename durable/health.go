@@ -2,6 +2,7 @@ package durable
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -117,8 +118,9 @@ func (h *gatewayHealth) wait(now time.Time) time.Duration {
 // recordOutcome counts the outcome of an attempt. It reports whether the Engine begins or ends
 // to hold the gateway.
 func (h *gatewayHealth) recordOutcome(o *Outcome, now time.Time) (changed bool) {
+	_, own := errors.AsType[notBegunError](o.Err)
 	switch {
-	case o.Class == ClassDeclined && o.Unsent(): // the request could not be built: the gateway had no part in it
+	case own, o.Class == ClassDeclined && o.Unsent(): // the Gateway was not called, or could not build the request: the provider had no part in it
 		return false
 	case !answered(o):
 		if now.Sub(h.failedAt) > failureGap {
@@ -142,6 +144,16 @@ func (h *gatewayHealth) recordOutcome(o *Outcome, now time.Time) (changed bool) 
 	h.answers++
 	return h.end(now)
 }
+
+// notBegun is the outcome of an attempt for which the Engine did not call the Gateway.
+func notBegun(err error) Outcome {
+	return Outcome{Class: ClassFailed, Err: unsentError{notBegunError{err}}}
+}
+
+type notBegunError struct{ error }
+
+// Unwrap returns the cause.
+func (e notBegunError) Unwrap() error { return e.error }
 
 // end ends the Engine's hold, and reports whether there was one.
 func (h *gatewayHealth) end(now time.Time) bool {

@@ -268,6 +268,10 @@ func (s *shaky) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	return call(ctx, s, "reap", func() ([]driver.Change, error) { return s.Store.Reap(ctx, limit) })
 }
 
+func (s *shaky) Rebase(ctx context.Context, limit int) (int, error) {
+	return call(ctx, s, "rebase", func() (int, error) { return s.Store.Rebase(ctx, limit) })
+}
+
 func (s *shaky) WorkJob(ctx context.Context, limit int) (job driver.Job, changes []driver.Change, err error) {
 	job, err = call(ctx, s, "job", func() (job driver.Job, err error) {
 		job, changes, err = s.Store.WorkJob(ctx, limit)

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 //	gateway_held       WARN   see Engine.Holds
 //	gateway_released   INFO
 //	engine_error       ERROR  see Trace.Failed
+//	clock_moved        ERROR  see ErrClockMoved
 //
 // An intent with a Row, as those of an Import, has the events row_accepted, row_revised,
 // row_sending, row_processed, row_processed_error (WARN, or ERROR for a dead letter),
@@ -55,7 +57,11 @@ func (l traceLogger) log(level slog.Level, event string, attrs ...slog.Attr) {
 }
 
 func (l traceLogger) failed(err error) {
-	l.log(slog.LevelError, "engine_error", slog.String("error", err.Error()))
+	event := "engine_error"
+	if errors.Is(err, ErrClockMoved) {
+		event = "clock_moved"
+	}
+	l.log(slog.LevelError, event, slog.String("error", err.Error()))
 }
 
 func (l traceLogger) held(h *Hold, held bool) {
@@ -156,8 +162,8 @@ type Trace struct {
 	// provider, and when that ends: then held is false. A hold with an Until ends without a call.
 	Held func(hold *Hold, held bool)
 
-	// Failed is called with errors of the store, and with panics of a Policy or a Gateway. The
-	// Engine goes on.
+	// Failed is called with errors of the store, with panics of a Policy or a Gateway, and with
+	// ErrClockMoved. The Engine goes on.
 	Failed func(error)
 }
 

@@ -302,8 +302,8 @@ func (s *skewed) Find(ctx context.Context, id idempotency.ID) (durable.Record, e
 }
 
 func (s *skewed) SetHold(ctx context.Context, hold durable.Hold) error {
-	if !hold.Until.IsZero() {
-		hold.Until = hold.Until.Add(-s.by)
+	if hold.Provider {
+		hold.Since, hold.Until = hold.Since.Add(-s.by), hold.Until.Add(-s.by)
 	}
 	return s.Store.SetHold(ctx, hold)
 }

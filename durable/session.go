@@ -254,6 +254,9 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 	beats.Go(func() { c.beat(alive) })
 	err := work(s)
 	s.close()
+	c.mu.Lock()
+	c.endTurn(s)
+	c.mu.Unlock()
 	stop()
 	beats.Wait()
 	return err
@@ -261,9 +264,10 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 
 // WorkOne sends one intent if it is due, and returns the time of the next call, by this
 // process's clock and at least a PollInterval from now. Zero means that the intent is done, dead or
-// canceled. If another worker holds it, that is a lease from now. It needs a free worker, and
-// ignores PerTenant, PerGateway and the Engine's own hold: the queue that calls it is
-// responsible for fairness. ErrNotFound: there is no such intent.
+// canceled. If another worker holds it, that is a lease from now. An intent that has lost three workers
+// in a row waits until the Engine sends nothing else. WorkOne needs a free worker, and ignores
+// PerTenant, PerGateway and the Engine's own hold: the queue that calls it is responsible for fairness.
+// ErrNotFound: there is no such intent.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
 	c, err := e.startSending()
 	if err != nil {
@@ -271,7 +275,10 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	}
 	var ahead time.Duration
 	if err := c.within(ctx, func(s *session) error {
-		_, _, err := c.claim(ctx, s, 1, &id)
+		err := c.claimID(ctx, s, func() error {
+			_, _, err := c.claim(ctx, s, 1, &id)
+			return err
+		})
 		ahead = s.ahead
 		return err
 	}); err != nil {
@@ -303,8 +310,10 @@ type attempt struct {
 	worker *worker
 	change *driver.Change
 	route  *route
-	now    time.Time // the database's, when it was claimed
-	asked  time.Time // ours, before that
+	terms  driver.Terms // of the outcome
+	now    time.Time    // the database's, when it was claimed
+	asked  time.Time    // ours, before that
+	alone  bool         // the Engine holds nothing else
 	ended  atomic.Bool
 }
 
@@ -339,13 +348,14 @@ func (a *attempt) run(s *session) {
 	}()
 	switch {
 	case s.stopping() != nil:
-		answer = Outcome{Class: ClassFailed, Err: unsentError{errDrained}}
-		return
+		answer = notBegun(errDrained)
 	case ctx.Err() != nil: // the answer to the claim came late
-		answer = Outcome{Class: ClassFailed, Err: unsentError{context.Cause(ctx)}}
-		return
+		answer = notBegun(context.Cause(ctx))
+	case a.change.Record.LostLeases > 0 && a.decide(&Outcome{Err: errLostLease}).Action == Bury: // Reap does not know the Policy
+		answer = notBegun(errLostLease)
+	default:
+		answer = a.guarded(ctx)
 	}
-	answer = a.guarded(ctx)
 }
 
 // end stores the outcome. If the Gateway has returned, its worker slot is free meanwhile.
@@ -354,7 +364,7 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 	record := &a.change.Record
 	event := driver.Event{
 		Kind: driver.EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
-		Terms: &a.route.terms, Outcome: outcome, Held: record, Interrupted: s.interrupted(&outcome),
+		Terms: &a.terms, Outcome: outcome, Held: record, Interrupted: s.interrupted(&outcome),
 	}
 	switch {
 	case event.Interrupted && record.State == StateQuerying:
@@ -370,7 +380,7 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 		a.core.storeHold(s.stores, hold)
 	}
 	change, err := a.core.batcher.store(s.stores, record, event)
-	a.core.stored(a.worker, err == nil || errors.Is(err, driver.ErrFenced))
+	a.core.stored(s, a, err == nil || errors.Is(err, driver.ErrFenced))
 	if err != nil {
 		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
 	} else {
@@ -440,11 +450,11 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), maxRetryAfter))
 	}
 	fitted := outcome.Fitted()
-	means := driver.Meaning(&fitted, record, record.State, &a.route.terms)
+	means := driver.Meaning(&fitted, record, record.State, &a.terms)
 	h := &History{
 		Intent: record.Intent, Outcome: fitted, WasQuery: record.State == StateQuerying,
 		InDoubt:  means == ClassUnknown,
-		CanQuery: a.route.terms.CanQuery, Attempts: record.Attempts, Tries: record.Claims, Declines: record.Declines,
+		CanQuery: a.terms.CanQuery, Attempts: record.Attempts, Tries: record.Claims, Declines: record.Declines,
 		Since: record.RetryWindowStart, First: record.FirstSentAt,
 	}
 	if means == ClassDeclined {

@@ -93,6 +93,9 @@ var (
 	errDrained = errors.New("durable: the worker has stopped")
 	errTimeout = errors.New("durable: the attempt took too long")
 	errKeyTTL  = errors.New("durable: the protection of the key is about to end")
+
+	// errLostLease is the error of an attempt of a worker before, which did not end it.
+	errLostLease = errors.New("durable: the worker before lost its lease")
 )
 
 // lease is the time for which the worker can rely on what it holds: a quarter of a lease less

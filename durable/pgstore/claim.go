@@ -25,7 +25,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		if err != nil {
 			return err
 		}
-		claimed = driver.Claimed{Now: r.now, Held: r.held, Waiting: r.waiting, Lease: r.expires.Sub(r.now)} // anew for each try
+		claimed = driver.Claimed{Now: r.now, Held: r.held, Waiting: r.waiting, Lease: r.expires.Sub(r.now), Suspect: r.suspect} // anew for each try
 		var w writing
 		for _, row := range rows {
 			if result := w.take(row, new(claim.Event(&row.Record)), r.now); result.Err == nil {
@@ -54,6 +54,7 @@ type claimRound struct {
 	held    []string
 	waiting []driver.Hold
 	expires time.Time // the worker's lease
+	suspect bool      // one is due, and not claimed
 }
 
 // choose selects the intents of the claim. Decide rejects those that are not due.
@@ -66,22 +67,22 @@ func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 		r.now = r.now.UTC()
 		return err
 	}}
-	var rows []*row
-	if c.ID != nil {
-		one := &pgkit.Statement{Text: r.is.of(lockOne), Args: []any{nameOf(c.ID)}, Scan: into(&rows)}
-		err := r.t.Send(ctx, one, clock, renew)
-		if err == nil && waits {
-			err = r.wait(ctx)
-		}
-		return slices.DeleteFunc(rows, func(row *row) bool { return !c.Permits(&row.Record) }), err
-	}
-	chosen := &pgkit.Statement{Text: r.is.of(choose), Args: limits(c), Scan: into(&rows)}
-	err := r.t.Send(ctx, r.is.statement(promote, int64(promoteBatch)), chosen, clock, renew)
+	var rows, suspects []*row
+	statements := r.find(&rows, &suspects)
+	err := r.t.Send(ctx, append(statements, clock, renew)...)
 	if err == nil && waits {
 		err = r.wait(ctx)
 	}
 	if err != nil {
 		return nil, err
+	}
+	suspects = slices.DeleteFunc(suspects, func(row *row) bool { return !c.MayTakeAlone(&row.Record, r.now) })
+	if c.Alone {
+		return suspects[:min(len(suspects), 1)], nil
+	}
+	r.suspect = len(suspects) > 0
+	if c.ID != nil {
+		return slices.DeleteFunc(rows, func(row *row) bool { return !c.Permits(&row.Record) }), nil
 	}
 	r.begin(rows)
 	if err := r.fill(ctx); err != nil {
@@ -90,6 +91,32 @@ func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	record := func(r *row) *driver.Record { return &r.Record }
 	queries, err := r.queries(ctx)
 	return driver.AddQueries(c, driver.FairOrder(c, r.Queues(), record), queries, record), err
+}
+
+// find returns the statements that read intents of the claim, and suspects that are due.
+func (r *claimRound) find(rows, suspects *[]*row) []*pgkit.Statement {
+	c := r.Claim
+	switch {
+	case c.ID != nil:
+		one := func(from pgkit.Row) error {
+			row, err := scanRow(from)
+			to := rows
+			if err == nil && row.Suspect() {
+				to = suspects
+			}
+			*to = append(*to, row)
+			return err
+		}
+		return []*pgkit.Statement{{Text: r.is.of(lockOne), Args: []any{nameOf(c.ID)}, Scan: one}}
+	case c.Alone:
+		return []*pgkit.Statement{{Text: r.is.of(lockSuspects), Scan: into(suspects)}}
+	default:
+		return []*pgkit.Statement{
+			r.is.statement(promote, int64(promoteBatch)),
+			{Text: r.is.of(choose), Args: limits(c), Scan: into(rows)},
+			{Text: r.is.of(dueSuspects), Scan: into(suspects)},
+		}
+	}
 }
 
 // wait reads the provider's holds, and applies them to the claim.
@@ -112,7 +139,7 @@ func (r *claimRound) queries(ctx context.Context) (rows []*row, err error) {
 		return nil, nil
 	}
 	names := slices.Collect(maps.Keys(gateways))
-	args := []any{names, array(names, func(name string) int64 { return int64(r.Claim.Allowance(name).Limit) }), r.now}
+	args := []any{names, array(names, func(name string) int64 { return int64(r.Claim.Allowance(name).Limit) })}
 	err = r.t.Send(ctx, &pgkit.Statement{Text: r.is.of(dueQueries), Args: args, Scan: into(&rows)})
 	return rows, err
 }
@@ -195,7 +222,6 @@ func (r *claimRound) more(ctx context.Context, open []*sqlquery.Share[*row]) err
 		array(behind, func(last *row) int64 { return last.seq }),
 		array(open, func(s *sqlquery.Share[*row]) int64 { return int64(s.Want) }),
 		array(behind, func(last *row) int64 { return last.place }),
-		r.now,
 	}
 	err := r.t.Send(ctx, &pgkit.Statement{Text: r.is.of(chooseMore), Args: args, Scan: into(&rows)})
 	dueOrder(rows)

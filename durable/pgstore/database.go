@@ -100,6 +100,9 @@ func (t *transaction) Reap(ctx context.Context, limit int) (changes []driver.Cha
 		dead = append(dead, "")
 		return from.Scan(&dead[len(dead)-1])
 	}
+	if err := t.Query(ctx, sqlquery.RestartLeases, nil, nil); err != nil {
+		return nil, err
+	}
 	for _, text := range [...]string{lockDead, orphanedWorkers} {
 		if err := t.Query(ctx, text, nil, name); err != nil {
 			return nil, err

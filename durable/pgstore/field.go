@@ -143,7 +143,7 @@ var (
 	// settled are the columns that the outcome of an attempt changes. The first three identify the holder of the intent.
 	settled = slices.Concat([]field[*row]{byID}, recordFields("generation"),
 		[]field[*row]{{"worker", "text", func(r *row) any { return r.holder }}, later, result},
-		recordFields("state epoch next_at attempts tries declines doubt ask class code reference reason letter first_at last_at updated"),
+		recordFields("state epoch next_at attempts tries declines lost doubt ask class code reference reason letter first_at last_at updated"),
 		attemptFields("status reference error"))
 
 	// inserted are the columns of a new intent. The time of the insert is not known yet: until is

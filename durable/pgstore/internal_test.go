@@ -39,8 +39,8 @@ func TestPlans(t *testing.T) {
 		cond              string
 	}{
 		{"choose", choose, "durable_intent_due", 10, "((gateway"},
-		{"choose more", chooseMore, "durable_intent_due", 7, "((gateway"},
-		{"due queries", dueQueries, "durable_intent_query", 3, "((gateway"},
+		{"choose more", chooseMore, "durable_intent_due", 6, "((gateway"},
+		{"due queries", dueQueries, "durable_intent_query", 2, "(gateway"},
 		{"lock", lock, "durable_intent_pkey", 1, "(id"},
 		{"take", take, "durable_intent_pkey", len(taken), "(id"},
 		{"settle", settle, "durable_intent_pkey", len(settled), "(id"},
@@ -49,6 +49,8 @@ func TestPlans(t *testing.T) {
 		{"begin", beginAttempts, "durable_intent_pkey", len(begun), "(id"},
 		{"end", endAttempts, "durable_intent_pkey", len(ended), "(id"},
 		{"promote", promote, "durable_intent_later", 1, "(next_at <="},
+		{"due suspects", dueSuspects, "durable_intent_later", 0, "(next_at <="},
+		{"take a suspect", lockSuspects, "durable_intent_later", 0, "(next_at <="},
 		{"sweep", sweep, "durable_intent_over", 2, "(updated <"},
 		{"lose", lockLost, "durable_intent_held", 2, "(worker"},
 	} {
@@ -58,7 +60,10 @@ func TestPlans(t *testing.T) {
 			err := s.db.transact(t.Context(), func(tx *ownTransaction) error {
 				plan = nil
 				// Of a prepared statement it is the plan for all arguments.
-				nulls := "(NULL" + strings.Repeat(", NULL", row.args-1) + ")"
+				nulls := ""
+				if row.args > 0 {
+					nulls = "(NULL" + strings.Repeat(", NULL", row.args-1) + ")"
+				}
 				err := tx.Send(t.Context(), &pgkit.Statement{Text: "PREPARE this AS " + s.db.is.of(row.text)})
 				if err != nil {
 					return err
@@ -328,4 +333,44 @@ func TestTransact_keepsConnection(t *testing.T) {
 		}
 	}
 	assert.Equal(t, before, after)
+}
+
+// TestUpgrade: New takes over the tables of version 1 with their intents. A program for version 1 goes on with the new ones.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), postgrestest.Open(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	old, err := (*Options)(nil).schema()
+	require.NoError(t, err)
+	old.Steps = old.Steps[:1]
+	require.NoError(t, old.Migrate(t.Context(), pool))
+	insert := func(key string, state driver.State, code string) driver.Event {
+		e := enqueue("a", key)
+		_, err := pool.Exec(t.Context(), `INSERT INTO durable_intent (id, next_at, updated, created, since, "row", later, scope, operation, key,
+				gateway, fingerprint, batch, payload, code, state, doubt, generation, first_at, last_at)
+			SELECT $1, now, now, now, now, 0, false, $2, $3, $4, $5, $6, '', $7, $8, $9::int, $9::int = 4, 1, now, now FROM clock_timestamp() AS now`,
+			nameOf(&e.Intent.ID), e.Intent.ID.Scope, e.Intent.ID.Operation, e.Intent.ID.Key, e.Intent.Gateway,
+			string(driver.FingerprintOf(&e.Intent)), e.Intent.Payload, code, int(state))
+		require.NoError(t, err)
+		return e
+	}
+	before := insert("before", driver.StateUnknown, "lease_expired 7")
+	_, err = New(t.Context(), pool, &Options{NoMigration: true})
+	require.ErrorIs(t, err, ErrSchema)
+	s, err := New(t.Context(), pool, nil)
+	require.NoError(t, err)
+	insert("by an old program", driver.StatePending, "")
+	require.NoError(t, old.Check(t.Context(), pgkit.PGX(pool)), "an old program accepts the tables")
+
+	claim := driver.Claim{Worker: "w", Lease: time.Hour, Limit: 10, Gateways: map[string]driver.Allowance{
+		"psp": {Terms: driver.Terms{KeyTTL: time.Hour}, Limit: 10, PerScope: 10},
+	}}
+	claimed, err := s.Claim(t.Context(), claim)
+	require.NoError(t, err)
+	require.Len(t, claimed.Changes, 2)
+	r, err := s.Find(t.Context(), before.Intent.ID)
+	require.NoError(t, err)
+	assert.Zero(t, r.LostLeases, "counts begin anew")
+	assert.Equal(t, driver.StateSending, r.State)
 }

@@ -24,8 +24,9 @@ var migrations embed.FS
 
 // Options are the options of a store. nil and the zero value are the defaults.
 type Options struct {
-	// Schema is PostgreSQL's schema of the tables. "" means the first of the connection's
-	// search_path. It is created if it does not exist.
+	// Schema is PostgreSQL's schema of the tables. It is created if it does not exist. "" means the
+	// one in which the connection's search_path finds the tables, or else its first. New looks once:
+	// a search_path that changes later, as by SET LOCAL, changes nothing.
 	Schema string
 
 	// NoMigration makes New check the tables and not change them: see Migrate and Schema. An
@@ -57,6 +58,9 @@ func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRu
 func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, error) {
 	schema, err := options.schema()
 	if err != nil {
+		return nil, err
+	}
+	if err := schema.Locate(ctx, pgkit.PGX(pool)); err != nil {
 		return nil, err
 	}
 	prepare := schema.Migrate

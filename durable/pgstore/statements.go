@@ -37,8 +37,9 @@ const (
 const clock = `SELECT clock_timestamp()`
 
 // heartbeat returns the time at which the lease begins.
-const heartbeat = `INSERT INTO` + workers + `AS w (id, expires_at) VALUES ($1::text, clock_timestamp() + $2::bigint` + micros + `)
-	ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at - $2::bigint` + micros
+const heartbeat = `INSERT INTO` + workers + `AS w (id, expires_at, renewed)
+	SELECT $1::text, now + $2::bigint` + micros + `, now FROM (SELECT clock_timestamp() AS now OFFSET 0) AS c
+	ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, renewed = excluded.renewed RETURNING w.renewed`
 
 // renewLeaseIfDue is heartbeat if a tenth of the lease is over. It returns the end of the lease.
 // It does not write each time, because concurrent claims of one worker would wait for each
@@ -46,9 +47,9 @@ const heartbeat = `INSERT INTO` + workers + `AS w (id, expires_at) VALUES ($1::t
 const renewLeaseIfDue = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigint` + micros + `AS lease),
 	there AS (SELECT w.expires_at FROM now, ` + workers + `w
 		WHERE w.id = $1::text AND w.expires_at BETWEEN now.at + now.lease * 0.9 AND now.at + now.lease),
-	extended AS (INSERT INTO` + workers + `AS w (id, expires_at)
-		SELECT $1::text, now.at + now.lease FROM now WHERE NOT EXISTS (SELECT FROM there)
-		ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at)
+	extended AS (INSERT INTO` + workers + `AS w (id, expires_at, renewed)
+		SELECT $1::text, now.at + now.lease, now.at FROM now WHERE NOT EXISTS (SELECT FROM there)
+		ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, renewed = excluded.renewed RETURNING w.expires_at)
 	SELECT expires_at FROM there UNION ALL SELECT expires_at FROM extended`
 
 // The statements that read rows, as scanRow does.
@@ -72,25 +73,27 @@ var (
 	choose = dueShares + `
 	SELECT ` + columns + `, i.payload, d.place FROM d CROSS JOIN LATERAL (
 		SELECT * FROM` + intents + `i WHERE` + sqlquery.Claimable + `AND i.gateway = d.gateway AND i.scope = d.scope
-			AND i.next_at <= (SELECT now FROM clock)
 		` + byDueTime + `LIMIT least(d.each, (d.room - 1) / d.scopes + 1) FOR UPDATE SKIP LOCKED) i`
 
-	// chooseMore selects more intents that were due at $7 in some queues, after those that choose
-	// selected.
+	// chooseMore selects more intents that are due in some queues, after those that choose selected.
 	chooseMore = `SELECT ` + columns + `, i.payload, o.place
 	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::bigint[], $5::bigint[], $6::bigint[])
 		AS o(gateway, scope, next_at, seq, want, place)
 	CROSS JOIN LATERAL (
 		SELECT * FROM` + intents + `i WHERE` + sqlquery.Claimable + `AND i.gateway = o.gateway AND i.scope = o.scope
-			AND i.next_at <= $7::timestamptz AND (i.next_at, i.seq) > (o.next_at, o.seq)
+			AND (i.next_at, i.seq) > (o.next_at, o.seq)
 		` + byDueTime + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
+
+	// dueSuspects selects some suspects that are due. takeSuspects also locks them.
+	dueSuspects = `SELECT ` + columns + `, i.payload, 0::bigint FROM` + intents + `i WHERE` + sqlquery.Suspect +
+		`AND i.next_at <= (SELECT clock_timestamp()) AND` + isFree + `i.gateway) ORDER BY i.next_at LIMIT 100`
+	lockSuspects = dueSuspects + ` FOR UPDATE OF i SKIP LOCKED`
 
 	// dueQueries selects up to $2 status queries of each gateway $1.
 	dueQueries = `SELECT ` + columns + `, i.payload, 0::bigint
 	FROM unnest($1::text[], $2::bigint[]) AS k(gateway, room)
 	CROSS JOIN LATERAL (
 		SELECT * FROM` + intents + `i WHERE i.state = 4 AND i.ask AND NOT i.later AND i.gateway = k.gateway
-			AND i.next_at <= $3::timestamptz
 		ORDER BY i.next_at LIMIT k.room FOR UPDATE SKIP LOCKED) i
 	WHERE` + isFree + `k.gateway)`
 
@@ -112,9 +115,10 @@ const insertNow = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 
 const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at, ''`
 
-// promote moves up to $1 scheduled intents that are due to those that claims read.
-const promote = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (ARRAY (
-		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Later + `AND i.next_at <= (SELECT clock_timestamp())
+// promote moves up to $1 scheduled intents that are due to those that claims read. updated shows that they were due, for a
+// clock that is set back before they are claimed.
+const promote = `UPDATE` + intents + `AS t SET later = false, updated = clock_timestamp() WHERE t.id = ANY (ARRAY (
+		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Promotable + `AND i.next_at <= (SELECT clock_timestamp())
 		ORDER BY i.next_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))`
 
 // inEffect are the holds that have not ended.
@@ -125,12 +129,11 @@ const isFree = ` NOT EXISTS (SELECT` + inEffect + `AND h.gateway = `
 
 // clockHeld is clock with the gateways that are held, and whether there are holds of a provider.
 const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `),
-	EXISTS (SELECT FROM` + waits + `h WHERE h.until > {{now}})`
+	EXISTS (SELECT FROM` + waits + `h WHERE` + sqlquery.WaitInEffect + `)`
 
 // dueShares is the queues d of a claim: see choose.
-const dueShares = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
-	w AS MATERIALIZED (
-		SELECT h.gateway, h.scope FROM` + waits + `h WHERE h.until > (SELECT now FROM clock)
+const dueShares = `WITH RECURSIVE w AS MATERIALIZED (
+		SELECT h.gateway, h.scope FROM` + waits + `h WHERE` + sqlquery.WaitInEffect + `
 		UNION ALL SELECT u.gateway COLLATE "C", u.scope COLLATE "C" FROM unnest($9::text[], $10::text[]) AS u(scope, gateway)),
 	n(gateway) AS (
 		(` + oneGateway + byGateway + `)
@@ -154,7 +157,7 @@ const dueShares = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp(
 				WHERE h.scope = s.scope AND h.gateway = g.gateway)) AS each FROM s OFFSET 0),
 		f AS (SELECT scope, each FROM r WHERE each > 0 AND (g.gateway, r.scope) NOT IN (SELECT w.gateway, w.scope FROM w) AND (
 				SELECT true FROM` + intents + `i WHERE` + sqlquery.Claimable + `AND i.gateway = g.gateway AND i.scope = r.scope
-					AND i.next_at <= (SELECT now FROM clock) ORDER BY i.next_at LIMIT 1)
+					ORDER BY i.next_at LIMIT 1)
 			LIMIT g.room)
 		SELECT scope, each, count(*) OVER () AS scopes FROM f) l)`
 

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // newPool is a pool of connections to dsn, changed by configure if that is not nil.
@@ -88,7 +90,11 @@ func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(driver.Ou
 // them and their connections costs more than most tests.
 func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storetest.Suite {
 	t.Helper()
-	dsn := postgrestest.Open(t)
+	return suiteAt(t, postgrestest.Open(t), configure, inside)
+}
+
+func suiteAt(t *testing.T, dsn string, configure func(*pgxpool.Config), inside within) storetest.Suite {
+	t.Helper()
 	p, again := newPlace(t, dsn, configure), newPool(t, dsn, configure)
 	return storetest.Suite{
 		Rows: 200,
@@ -107,9 +113,29 @@ func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storete
 	}
 }
 
+// movable makes a clock in the schema of the DSN, which MoveClock can move. A function of PostgreSQL's own is found after it if
+// search_path has pg_catalog behind the schema.
+func movable(t *testing.T, dsn string) (configure func(*pgxpool.Config), move func(by time.Duration)) {
+	t.Helper()
+	pool := newPool(t, dsn, nil)
+	execute := func(text string, args ...any) { require.NoError(t, errOf(pool.Exec(t.Context(), text, args...))) }
+	var schema string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&schema))
+	execute("CREATE TABLE moved_clock (by interval NOT NULL)")
+	execute(`CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		$$ SELECT pg_catalog.clock_timestamp() + coalesce((SELECT sum(by) FROM ` + schema + `.moved_clock), '0') $$`)
+	return func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = schema + ", pg_catalog" },
+		func(by time.Duration) { execute("INSERT INTO moved_clock VALUES ($1)", by) }
+}
+
+// TestStore has a clock that can be moved.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	suite(t, nil, withinPGX).Run(t)
+	dsn := postgrestest.Open(t)
+	configure, move := movable(t, dsn)
+	s := suiteAt(t, dsn, configure, withinPGX)
+	s.MoveClock = func(_ *testing.T, _ driver.Store, by time.Duration) { move(by) }
+	s.Run(t)
 }
 
 // TestSimpleProtocol does without prepared statements, as some proxies want.
@@ -218,6 +244,82 @@ func TestNoMigration(t *testing.T) {
 			applyAll(t, store, batch(0, 3))
 		})
 	}
+}
+
+// callersTx is a transaction of the caller's with its outbox, in pgx or in database/sql.
+type callersTx struct {
+	ending
+
+	execute func(text string) error
+}
+
+func beginPGX(t *testing.T, p *place, store *pgstore.Store) callersTx {
+	t.Helper()
+	tx, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // no effect after a commit
+	return callersTx{
+		ending{store.WithTx(tx), func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) }},
+		func(text string) error { return errOf(tx.Exec(t.Context(), text)) },
+	}
+}
+
+func beginSQL(t *testing.T, p *place, store *pgstore.Store) callersTx {
+	t.Helper()
+	tx, err := p.db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // no effect after a commit
+	return callersTx{
+		ending{store.WithSQLTx(tx), tx.Commit, tx.Rollback},
+		func(text string) error { return errOf(tx.ExecContext(t.Context(), text)) },
+	}
+}
+
+// D28: New finds the schema of its tables once. A transaction of the caller with the search_path of a tenant, which has
+// tables of the same names, still enqueues where the store claims.
+func TestSearchPath(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*testing.T, *place, *pgstore.Store) callersTx{"pgx": beginPGX, "database/sql": beginSQL} {
+		for _, noMigration := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, NoMigration %v", name, noMigration), func(t *testing.T) {
+				t.Parallel()
+				p := newPlace(t, postgrestest.Open(t), nil)
+				var home string
+				require.NoError(t, p.pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&home))
+				tenant := home + "_tenant"
+				t.Cleanup(func() { assert.NoError(t, errOf(p.pool.Exec(context.Background(), "DROP SCHEMA "+tenant+" CASCADE"))) })
+				require.NoError(t, pgstore.Migrate(t.Context(), p.pool, &pgstore.Options{Schema: tenant}))
+				if noMigration {
+					require.NoError(t, pgstore.Migrate(t.Context(), p.pool, nil))
+				}
+				store, err := pgstore.New(t.Context(), p.pool, &pgstore.Options{NoMigration: noMigration})
+				require.NoError(t, err)
+				for i, path := range []string{home, tenant, "''", "pg_catalog"} {
+					tx := begin(t, p, store)
+					require.NoError(t, tx.execute("SET LOCAL search_path = "+path))
+					require.NoError(t, errOf(tx.Enqueue(t.Context(), order(i))))
+					require.NoError(t, errOf(tx.Enqueue(t.Context(), order(i))), "finds the first")
+					require.NoError(t, tx.commit())
+				}
+				claimed, err := store.Claim(t.Context(), claimOf("w", 100))
+				require.NoError(t, err)
+				assert.Len(t, claimed.Changes, 4)
+			})
+		}
+	}
+}
+
+// D28: a role of the caller's transaction without rights on the tables is PostgreSQL's error, not a lost intent.
+func TestSearchPath_role(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, postgrestest.Open(t), nil)
+	tx := beginPGX(t, p, newStore(t, p.pool))
+	err := tx.execute("SET LOCAL ROLE pg_monitor")
+	if err == nil {
+		err = errOf(tx.Enqueue(t.Context(), order(0)))
+	}
+	assert.True(t, pgkit.HasCode(err, "42501"), "insufficient_privilege: %v", err)
+	require.NoError(t, tx.rollback())
 }
 
 // TestInvalidSchema is refused before the database is asked.

@@ -72,6 +72,9 @@ func (t *ownTransaction) rollBack(ctx context.Context) {
 // is not one of package durable's, roll back and begin anew, as after every error of
 // PostgreSQL. That includes deadlocks between transactions that enqueue the same intents in
 // different orders. Above the isolation level read committed, the commit may fail with 40001.
+//
+// The transaction may have another search_path, for example that of a tenant. After SET LOCAL
+// ROLE, that role needs the rights of the package comment.
 func (s *Store) WithTx(tx pgx.Tx) driver.Outbox {
 	return s.outbox(pgkit.PGX(tx))
 }

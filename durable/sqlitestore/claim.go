@@ -16,7 +16,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	}
 	err = s.db.transact(ctx, false, func(ctx context.Context, t *transaction) error {
 		claimed = driver.Claimed{Now: t.now} // anew for each try
-		if err := t.exec(ctx, beat, claim.Worker, t.now.Add(ceil(claim.Lease))); err != nil {
+		if err := t.exec(ctx, beat, claim.Worker, t.now, t.now.Add(ceil(claim.Lease))); err != nil {
 			return err
 		}
 		if claimed.Held, err = t.names(ctx, heldGateways); err != nil {
@@ -27,9 +27,16 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		}
 		claim := claim
 		claim.Wait(claimed.Waiting)
-		rows, err := t.choose(ctx, &claim, claimed.Held)
+		suspects, err := t.suspects(ctx, &claim, claimed.Held)
 		if err != nil {
 			return err
+		}
+		rows := suspects[:min(len(suspects), 1)]
+		if !claim.Alone {
+			claimed.Suspect = len(suspects) > 0
+			if rows, err = t.choose(ctx, &claim, claimed.Held); err != nil {
+				return err
+			}
 		}
 		for _, r := range rows {
 			result, err := t.judge(ctx, r, new(claim.Event(&r.Record)))
@@ -51,11 +58,23 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 // promoteBatch is the maximum number of scheduled intents that a claim promotes.
 const promoteBatch = 1000
 
-// choose selects the intents of the claim. Decide rejects those that are not due.
+// suspects reads some suspects that the claim may take if it is for one alone.
+func (t *transaction) suspects(ctx context.Context, claim *driver.Claim, held []string) (due []*row, err error) {
+	if claim.ID != nil {
+		due, err = t.rows(ctx, find, claim.ID.Scope, claim.ID.Operation, claim.ID.Key)
+	} else {
+		due, err = t.rows(ctx, dueSuspects, t.now)
+	}
+	return slices.DeleteFunc(due, func(r *row) bool {
+		return slices.Contains(held, r.Gateway) || !claim.MayTakeAlone(&r.Record, t.now)
+	}), err
+}
+
+// choose selects the intents of the claim, none of which is a suspect. Decide rejects those that are not due.
 func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string) ([]*row, error) {
 	if claim.ID != nil {
 		only, err := t.row(ctx, find, *claim.ID)
-		if err != nil || only == nil || slices.Contains(held, only.Gateway) || !claim.Permits(&only.Record) {
+		if err != nil || only == nil || only.Suspect() || slices.Contains(held, only.Gateway) || !claim.Permits(&only.Record) {
 			return nil, err
 		}
 		return []*row{only}, nil
@@ -108,7 +127,7 @@ var errEnough = errors.New("enough")
 func (r *round) begin(ctx context.Context, gateway string) error {
 	allowed := r.Claim.Allowance(gateway)
 	if len(r.Claim.Waiting) > 0 && allowed.CanQuery {
-		queries, err := r.t.rows(ctx, dueQueries, gateway, r.t.now, allowed.Limit)
+		queries, err := r.t.rows(ctx, dueQueries, gateway, allowed.Limit)
 		if err != nil {
 			return err
 		}
@@ -119,7 +138,7 @@ func (r *round) begin(ctx context.Context, gateway string) error {
 	}
 	n := 0
 	for _, part := range [...]string{dueAfter, dueUntil} {
-		err := r.t.Query(ctx, part, []any{allowed.Cursor, r.t.now, gateway}, func(from sqlquery.Row) error {
+		err := r.t.Query(ctx, part, []any{allowed.Cursor, gateway}, func(from sqlquery.Row) error {
 			first, err := scanRow(from)
 			if err != nil {
 				return err
@@ -150,7 +169,7 @@ func (r *round) fill(ctx context.Context) error {
 			return nil
 		}
 		for _, s := range open {
-			more, err := r.t.rows(ctx, dueMore, s.Queue.Scope, r.t.now, s.Want, len(s.Rows), s.Queue.Gateway)
+			more, err := r.t.rows(ctx, dueMore, s.Queue.Gateway, s.Queue.Scope, s.Want, len(s.Rows))
 			if err != nil {
 				return err
 			}

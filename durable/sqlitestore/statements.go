@@ -35,12 +35,12 @@ const (
 	// same time, the oldest is first.
 	inTurn = ` ORDER BY i.next_at, i.state, i.id `
 
-	// firstOf is the intent that is due longest in the scope of s; ?2 is the time, ?3 the gateway.
-	firstOf = ` (SELECT i.id FROM` + due + `AND i.gateway = ?3 AND i.scope = s.scope AND i.next_at <= ?2` + inTurn + `LIMIT 1) `
+	// firstOf is the intent that is due longest in the scope of s; ?2 is the gateway.
+	firstOf = ` (SELECT i.id FROM` + due + `AND i.gateway = ?2 AND i.scope = s.scope` + inTurn + `LIMIT 1) `
 
 	// nextScope is the next scope after that of s with claimable intents, due or not. It is
 	// a seek in the index, for any number of rows.
-	nextScope = ` SELECT (SELECT min(i.scope) FROM` + due + `AND i.gateway = ?3 AND i.scope > s.scope)
+	nextScope = ` SELECT (SELECT min(i.scope) FROM` + due + `AND i.gateway = ?2 AND i.scope > s.scope)
 		FROM s WHERE s.scope IS NOT NULL `
 
 	lost = sqlquery.Held + `AND NOT EXISTS (SELECT 1 FROM durable_worker w WHERE w.id = i.worker AND w.expires_at > {{now}})`
@@ -51,14 +51,16 @@ const (
 	eraseAttempts = sqlquery.EraseAttempts + `= ?1`
 	eraseLetters  = sqlquery.EraseLetters + `= ?1`
 
-	beat = `INSERT INTO durable_worker (id, expires_at) VALUES (?1, ?2)
-		ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at`
+	beat = `INSERT INTO durable_worker (id, renewed, expires_at) VALUES (?1, ?2, ?3)
+		ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, renewed = excluded.renewed`
 	forgetDead = `DELETE FROM durable_worker WHERE expires_at <= {{now}}`
 
 	heldGateways = `SELECT h.gateway FROM durable_hold h WHERE` + sqlquery.InEffect
 
-	promote = `UPDATE durable_intent SET later = 0 WHERE id IN (
-		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Later + `AND i.next_at <= ?1 ORDER BY i.next_at, i.state, i.id LIMIT ?2)`
+	// promote moves up to ?2 scheduled intents that are due at ?1 to those that claims read. updated shows that they were due, for
+	// a clock that is set back before they are claimed.
+	promote = `UPDATE durable_intent SET later = 0, updated = ?1 WHERE id IN (
+		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Promotable + `AND i.next_at <= ?1 ORDER BY i.next_at, i.state, i.id LIMIT ?2)`
 
 	// dueGateways are the gateways with claimable intents. Each is a seek in the index.
 	dueGateways = `WITH RECURSIVE g(gateway) AS (
@@ -97,19 +99,22 @@ var (
 
 	loadLost = bare + intents + `i WHERE` + lost + ` LIMIT ?1`
 
-	dueQueries = whole + intents + `i WHERE i.state = 4 AND i.ask AND NOT i.later AND i.gateway = ?1 AND i.next_at <= ?2
-		ORDER BY i.next_at LIMIT ?3`
+	dueQueries = whole + intents + `i WHERE i.state = 4 AND i.ask AND NOT i.later AND i.gateway = ?1
+		ORDER BY i.next_at LIMIT ?2`
+
+	// dueSuspects are some suspects that are due at ?1.
+	dueSuspects = whole + intents + `i WHERE` + sqlquery.Suspect + `AND i.next_at <= ?1 ORDER BY i.next_at LIMIT 100`
 
 	firsts = whole + ` s CROSS JOIN durable_intent i ON i.id =` + firstOf
 
 	// dueAfter is the oldest due intent of a gateway in each scope after ?1, and dueUntil in the other scopes.
 	dueAfter = `WITH RECURSIVE s(scope) AS (
-		SELECT min(i.scope) FROM` + due + `AND i.gateway = ?3 AND i.scope > ?1 UNION ALL` + nextScope + `)` + firsts
+		SELECT min(i.scope) FROM` + due + `AND i.gateway = ?2 AND i.scope > ?1 UNION ALL` + nextScope + `)` + firsts
 	dueUntil = `WITH RECURSIVE s(scope) AS (
-		SELECT min(i.scope) FROM` + due + `AND i.gateway = ?3 UNION ALL` + nextScope + `AND s.scope < ?1)` + firsts + `WHERE s.scope <= ?1`
+		SELECT min(i.scope) FROM` + due + `AND i.gateway = ?2 UNION ALL` + nextScope + `AND s.scope < ?1)` + firsts + `WHERE s.scope <= ?1`
 
 	// dueMore are the other due intents of one scope.
-	dueMore = whole + due + `AND i.gateway = ?5 AND i.scope = ?1 AND i.next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`
+	dueMore = whole + due + `AND i.gateway = ?1 AND i.scope = ?2` + inTurn + `LIMIT ?3 OFFSET ?4`
 
 	// mutable are the columns that can change, and taken those that a claim changes.
 	mutable = sqlquery.Without(sqlquery.IntentColumns, "scope operation key created")
@@ -159,6 +164,6 @@ func updateWith(intent []sqlquery.Column[driver.Record], attempt []sqlquery.Colu
 func prepared() []string {
 	return slices.Concat(sqlquery.Texts(), []string{
 		find, load, insert, update, begin, take, end, keepAttempt, openLetter, closeLetter, eraseAttempts, eraseLetters,
-		beat, forgetDead, heldGateways, promote, dueGateways, dueQueries, dueAfter, dueUntil, dueMore, loadLost, findOver,
+		beat, forgetDead, heldGateways, promote, dueGateways, dueQueries, dueSuspects, dueAfter, dueUntil, dueMore, loadLost, findOver,
 	})
 }

@@ -96,7 +96,7 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 	}
 	err = s.db.transact(ctx, true, func(ctx context.Context, t *transaction) error {
 		now = t.now
-		return t.exec(ctx, beat, worker, now.Add(ceil(lease)))
+		return t.exec(ctx, beat, worker, now, now.Add(ceil(lease)))
 	})
 	return now, err
 }
@@ -108,6 +108,9 @@ func ceil(d time.Duration) time.Duration {
 
 // Reap implements sqlquery.Transaction.
 func (t *transaction) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
+	if err := t.exec(ctx, sqlquery.RestartLeases); err != nil {
+		return nil, err
+	}
 	rows, err := t.rows(ctx, loadLost, limit)
 	if err != nil {
 		return nil, err

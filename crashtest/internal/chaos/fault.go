@@ -37,7 +37,11 @@ var faults = []fault{
 	{"backends", Postgres, endBackends},
 	{"postmaster", Postgres, restartPostmaster},
 	{"pgbouncer", Postgres, restartBouncer},
+	{Clock, Postgres, moveClock},
 }
+
+// Clock is the name of the fault that sets the database's clock.
+const Clock = "clock"
 
 // furtherFaults returns the names for -faults.
 func furtherFaults() (names []string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -94,6 +95,43 @@ func killOne(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	return backend.Kill()
+}
+
+// movableClock is a clock that moveClock can set. PostgreSQL finds a function of its own after it if the search path names
+// pg_catalog behind the schema.
+const movableClock = `CREATE SCHEMA clock;
+	CREATE TABLE clock.moved (by interval NOT NULL);
+	CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		$$ SELECT pg_catalog.clock_timestamp() + coalesce((SELECT sum(by) FROM clock.moved), '0') $$;
+	ALTER DATABASE postgres SET search_path = public, clock, pg_catalog`
+
+// makeClock makes the clock of the database movable, if a fault moves it.
+func (at *Stack) makeClock(ctx context.Context) error {
+	if !slices.Contains(at.Faults, Clock) {
+		return nil
+	}
+	return at.administrate(ctx, movableClock)
+}
+
+// administrate executes statements without arguments.
+func (at *Stack) administrate(ctx context.Context, text string, args ...any) error {
+	conn, err := at.Administrator(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, text, args...)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// moveClock sets the clock forward and back in turn, by ten to twenty minutes.
+func moveClock(ctx context.Context, at *Stack, random *rand.Rand) error {
+	by := 10*time.Minute + upTo(random, 10*time.Minute)
+	if at.clockMoves.Add(1)%2 == 0 {
+		by = -by
+	}
+	err := at.administrate(ctx, `INSERT INTO clock.moved VALUES ($1)`, by)
+	_ = sleep.Context(ctx, 3*maxPause) // some intents are sent with each clock
+	return err
 }
 
 // restartBouncer kills PgBouncer, which is between the services and PostgreSQL.

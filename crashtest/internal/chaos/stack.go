@@ -42,6 +42,7 @@ type Stack struct {
 	supervise     func()                // ends watchBouncer; nil: not running
 	nextWireFault atomic.Int64          // index of the next wire fault
 	nextProxy     atomic.Int64          // index of the next service
+	clockMoves    atomic.Int64
 }
 
 // Build starts the database. Close must be called, also after an error.
@@ -50,6 +51,9 @@ func (at *Stack) Build(ctx context.Context) (err error) {
 		return err
 	}
 	if at.Server, err = postgrestest.Start(ctx); err != nil {
+		return err
+	}
+	if err := at.makeClock(ctx); err != nil {
 		return err
 	}
 	if slices.Contains(at.Faults, "pgbouncer") {
@@ -70,12 +74,7 @@ func (at *Stack) DisableDurableCommits(ctx context.Context) error {
 	if at.Server == nil {
 		return nil
 	}
-	conn, err := at.Administrator(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, `ALTER DATABASE postgres SET synchronous_commit = off`)
-	return errors.Join(err, conn.Close(ctx))
+	return at.administrate(ctx, `ALTER DATABASE postgres SET synchronous_commit = off`)
 }
 
 // Serve starts the services behind one address. config is that of a service.

@@ -3,7 +3,6 @@ package driver
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -73,19 +72,15 @@ func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 		r = &Record{}
 	}
 	m := transition{Change: Change{Record: *r, Before: r.State}, e: e, now: stamp(now)}
-	if m.now.Before(r.UpdatedAt) {
-		m.now = r.UpdatedAt // a clock that was set back must not lengthen what a key protects
-	}
 	if err := e.Validate(); err != nil {
 		return m.Change, err
 	}
+	m.back = m.Record.followClock(m.now)
 	err := m.decide(r.CreatedAt.IsZero())
-	if err != nil {
+	if err != nil || m.Step == StepKeep {
 		return Change{Record: *r, Before: r.State}, err
 	}
-	if m.Step != StepKeep {
-		m.Record.UpdatedAt = m.now
-	}
+	m.Record.UpdatedAt = m.now
 	return m.Change, nil
 }
 
@@ -93,8 +88,9 @@ func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 type transition struct {
 	Change
 
-	e   *Event
-	now time.Time
+	e    *Event
+	now  time.Time
+	back time.Duration // how far the clock was set back since the record was changed
 }
 
 func (m *transition) decide(absent bool) error {
@@ -106,7 +102,7 @@ func (m *transition) decide(absent bool) error {
 	}
 	switch r := &m.Record; m.e.Kind {
 	case EventClaim:
-		if !r.State.Claimable() || m.now.Before(r.NextAt) {
+		if !r.State.Claimable() || !r.Due(m.now) {
 			return m.illegal()
 		}
 		m.claim()
@@ -185,6 +181,7 @@ func (m *transition) enqueue(absent bool) error {
 		m.Revised = true
 		m.close("", "revised")
 		r.State = StateWaiting
+		r.LostLeases = 0 // with the payload before
 	}
 	r.Intent = *in
 	r.NotBefore, r.Intent.Fingerprint = time.Time{}, ""
@@ -206,6 +203,7 @@ func (r *Record) begin(at time.Time) {
 	r.RetryWindowStart = at
 	r.NextAt = at
 	r.QueryNext = false
+	r.LostLeases = min(r.LostLeases, suspectAfter) // a suspect stays one until a send of it ends
 }
 
 // claim gives the intent to a worker, or buries it if nothing can be done.
@@ -267,6 +265,8 @@ func (m *transition) finish() {
 		}
 		if outcome.Unsent() {
 			r.Attempts--
+		} else {
+			r.LostLeases = 0 // the process has survived the send
 		}
 	}
 	if m.e.Interrupted && outcome.Unsent() {
@@ -340,7 +340,7 @@ func (m *transition) next(doubt bool) {
 	again := !m.DeclineCountsFrom.IsZero() // declined, but the decline does not count
 	mustQuery := again && terms.CanQuery
 	mustWait := again && (m.Before == StateQuerying || !terms.CanQuery && m.e.Outcome.keyed())
-	r.NextAt = m.due(d.At)
+	r.NextAt = m.due(d.At.Add(-m.back)) // the Policy was asked by the clock of the claim
 	if mustWait && r.NextAt.Before(m.DeclineCountsFrom) {
 		r.NextAt = m.DeclineCountsFrom
 	}
@@ -372,40 +372,52 @@ func (m *transition) due(at time.Time) time.Time {
 }
 
 // onLeaseExpired marks an intent of a dead worker as unknown. If an intent loses its worker
-// again and again, the intent may be the cause. So it is due later each time.
+// again and again, the intent may be the cause. Then it is claimed alone, it is due later each
+// time, and at last it is dead.
+//
+// One lost lease proves nothing: a deploy, or an outage of the database, ends leases too. But then
+// a send soon ends with an outcome, and the count begins anew.
 func (m *transition) onLeaseExpired() {
 	r := &m.Record
 	sent := r.State == StateSending
 	m.release(&Outcome{Err: errWorkerDied})
-	lost := leaseExpirations(r.Code) + 1
-	wait := time.Duration(0)
-	if extra := lost - maxLeaseExpirations; extra > 0 {
-		wait = min(time.Second<<min(extra, 12), time.Hour)
-	}
 	if sent {
 		r.LastSentAt = m.now
 	}
+	r.LostLeases++
 	r.QueryNext = !sent
 	r.InDoubt = true
-	r.Class, r.Code = ClassUnknown, codeLeaseExpired+strconv.Itoa(lost)
+	r.Class, r.Code = ClassUnknown, codeLeaseExpired+strconv.Itoa(r.LostLeases)
 	r.State = StateUnknown
-	r.NextAt = m.now.Add(wait)
+	r.NextAt = m.now.Add(r.leaseBackoff())
+	if r.LostLeases >= maxLostLeases {
+		m.bury(ReasonLeaseExpired)
+	}
 }
 
-// maxLeaseExpirations is the number of expirations in a row after which the intent waits.
-const maxLeaseExpirations = 3
+const (
+	// suspectAfter is the number of lost leases after which the intent is a Suspect. A further one
+	// makes it wait.
+	suspectAfter = 3
 
-// codeLeaseExpired and the number of expirations in a row are the Code of a Record.
-const codeLeaseExpired = "lease_expired "
+	// maxLostLeases is the number of lost leases after which the intent is dead: nine of them alone,
+	// in about twenty minutes.
+	maxLostLeases = 12
 
-// leaseExpirations returns the number in such a code.
-func leaseExpirations(code string) int {
-	number, lost := strings.CutPrefix(code, codeLeaseExpired)
-	n, err := strconv.Atoi(number)
-	if !lost || err != nil {
+	// codeLeaseExpired and LostLeases are the Code of a Record.
+	codeLeaseExpired = "lease_expired "
+)
+
+// leaseBackoff is the wait after a lost lease. Intents that were lost together wait for different
+// times, so that they do not meet again. A hash decides, because Decide is pure.
+func (r *Record) leaseBackoff() time.Duration {
+	if r.LostLeases <= suspectAfter {
 		return 0
 	}
-	return min(max(n, 0), 1000)
+	wait := time.Second << (r.LostLeases - suspectAfter)
+	hash, _ := strconv.ParseUint(IdempotencyKey(r.ID, r.LostLeases)[:8], 16, 32) // it is hexadecimal
+	jitter := float64(wait) * float64(hash) / (1 << 32)
+	return wait + time.Duration(jitter).Truncate(time.Microsecond)
 }
 
 type decideError string

@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -192,8 +193,7 @@ func assertSane(t *testing.T, c *driver.Change) {
 	}
 }
 
-// An intent is not claimed a microsecond before it is due. A clock that was set back does not
-// reduce the age of a record.
+// An intent is not claimed a microsecond before it is due.
 func TestDecide_clock(t *testing.T) {
 	claim := event(driver.EventClaim)
 	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
@@ -203,15 +203,79 @@ func TestDecide_clock(t *testing.T) {
 		change, err := driver.Decide(&r, &claim, epoch)
 		require.NoError(t, err)
 		assert.Equal(t, epoch, change.StartedAttempt.SentAt)
-
-		r = inState(state, state == driver.StateUnknown)
-		r.UpdatedAt = epoch.Add(time.Hour)
-		change, err = driver.Decide(&r, &claim, epoch)
-		require.NoError(t, err)
-		assert.Equal(t, r.UpdatedAt, change.Record.UpdatedAt)
-		assert.Equal(t, r.UpdatedAt, change.Record.ClaimedAt)
-		assert.Equal(t, r.UpdatedAt, change.StartedAttempt.SentAt)
 	}
+}
+
+// D30: after the clock was set back, an intent that was due is due, and its waits and ages are those that it had when it was
+// changed last: neither longer by as much as the clock was set, nor shorter.
+func TestDecide_clockSetBack(t *testing.T) {
+	const back = time.Hour
+	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
+		r := inState(state, state == driver.StateUnknown)
+		r.UpdatedAt, r.NextAt, r.RetryWindowStart = epoch, epoch, epoch.Add(-2*time.Hour)
+		sent := !r.FirstSentAt.IsZero()
+		claimed, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.NoError(t, err)
+		got := &claimed.Record
+		assert.Equal(t, epoch.Add(-back), got.UpdatedAt)
+		assert.Equal(t, epoch.Add(-back), got.ClaimedAt)
+		assert.Equal(t, epoch.Add(-back), claimed.StartedAttempt.SentAt)
+		assert.Equal(t, r.CreatedAt, got.CreatedAt, "lists keep their order")
+		assert.Equal(t, r.RetryWindowStart.Add(-back), got.RetryWindowStart)
+		if sent {
+			assert.Equal(t, r.FirstSentAt.Add(-back), got.FirstSentAt)
+			assert.Equal(t, r.LastSentAt.Add(-back), got.LastSentAt)
+		}
+		e := finish(driver.ClassFailed, driver.Retry)
+		e.Generation = got.Generation
+		e.Decision.At = epoch.Add(-back + 10*time.Second)
+		failed, err := driver.Decide(got, &e, epoch.Add(-back+time.Second))
+		require.NoError(t, err)
+		assert.Equal(t, 9*time.Second, failed.Record.NextAt.Sub(failed.Record.UpdatedAt), "the backoff")
+		assert.True(t, failed.Record.Scheduled())
+	}
+	t.Run("a backoff that was decided by the clock before", func(t *testing.T) {
+		r := inState(driver.StateSending, false)
+		r.UpdatedAt, r.ClaimedAt = epoch, epoch
+		e := finish(driver.ClassFailed, driver.Retry)
+		e.Decision.At = epoch.Add(3*time.Second + time.Minute)
+		now := epoch.Add(-back + 3*time.Second)
+		change, err := driver.Decide(&r, &e, now)
+		require.NoError(t, err)
+		assert.Equal(t, now.Add(time.Minute+3*time.Second), change.Record.NextAt, "the time of the attempt counts twice")
+	})
+	t.Run("a wait begins anew", func(t *testing.T) {
+		r := inState(driver.StateWaiting, false)
+		r.UpdatedAt, r.NextAt = epoch, epoch.Add(time.Minute)
+		assert.False(t, r.Due(epoch.Add(-back)))
+		_, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.ErrorIs(t, err, driver.ErrInvalidState)
+	})
+	t.Run("a key that had ended stays so", func(t *testing.T) {
+		r := inState(driver.StateUnknown, true)
+		r.UpdatedAt, r.NextAt, r.FirstSentAt = epoch, epoch, epoch.Add(-24*time.Hour)
+		change, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.NoError(t, err)
+		assert.Equal(t, driver.StateQuerying, change.Record.State)
+	})
+	t.Run("the first send stays where its caller wants it", func(t *testing.T) {
+		r := inState(driver.StatePending, false)
+		r.UpdatedAt, r.NextAt = epoch, epoch.Add(time.Hour)
+		_, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(-back))
+		require.ErrorIs(t, err, driver.ErrInvalidState)
+		change, err := driver.Decide(&r, new(event(driver.EventClaim)), epoch.Add(time.Hour))
+		require.NoError(t, err)
+		assert.Equal(t, driver.StateSending, change.Record.State)
+	})
+	t.Run("nothing is written: nothing is moved", func(t *testing.T) {
+		r := inState(driver.StateWaiting, false)
+		r.UpdatedAt = epoch
+		again := event(driver.EventEnqueue)
+		again.Intent = r.Intent
+		change, err := driver.Decide(&r, &again, epoch.Add(-back))
+		require.NoError(t, err)
+		assert.Equal(t, driver.Change{Record: r, Before: r.State}, change)
+	})
 }
 
 // D5: only a declined intent can be enqueued again with another payload. For other dead intents
@@ -493,25 +557,101 @@ func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
 	}
 }
 
-// An intent of a dead worker is due at once, after any number of claims. If its worker dies again
-// and again, it waits.
+// D29: an intent of a dead worker is due at once. From the third lost lease in a row on it is sent alone. Then it also waits,
+// longer each time, and after the twelfth it is dead.
 func TestDecide_leaseExpired(t *testing.T) {
 	r := inState(driver.StateSending, false)
-	r.Claims, r.Code = 1000, "24"
+	r.Claims = 1000
 	lose := event(driver.EventLeaseExpired)
-	for i, want := range []time.Duration{0, 0, 0, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+	for lost := 1; lost <= 12; lost++ {
 		change, err := driver.Decide(&r, &lose, epoch)
 		require.NoError(t, err)
-		assert.Equal(t, want, change.Record.NextAt.Sub(epoch), "lease_expired %d times running", i+1)
-		r.Code = change.Record.Code
+		assertSane(t, &change)
+		got := &change.Record
+		assert.Equal(t, lost, got.LostLeases)
+		assert.Equal(t, fmt.Sprint("lease_expired ", lost), got.Code)
+		assert.Equal(t, lost >= 3, got.Suspect(), lost)
+		assert.True(t, got.InDoubt)
+		if lost == 12 {
+			assert.Equal(t, driver.StateDead, got.State)
+			assert.Equal(t, driver.ReasonLeaseExpired, change.DeadLettered.Reason)
+			assert.Equal(t, got.Code, change.DeadLettered.Code)
+			return
+		}
+		require.Equal(t, driver.StateUnknown, got.State)
+		wait := got.NextAt.Sub(epoch)
+		if lost <= 3 {
+			assert.Zero(t, wait, lost)
+		} else {
+			least := time.Second << (lost - 3)
+			assert.True(t, least <= wait && wait < 2*least, "lost %d: waits %v", lost, wait)
+		}
+		r.LostLeases = lost
 	}
-	for code, want := range map[string]time.Duration{
-		"": 0, "lease_expired": 0, "lease_expired -7": 0, "lease_expired in transit": 0, "7": 0, "lease_expired 2": 0, "lease_expired 99": 4096 * time.Second, "lease_expired 9223372036854775807": 4096 * time.Second,
+}
+
+// D29: intents that were lost together do not come back together, and Decide gives the same time twice.
+func TestDecide_leaseExpiredJitter(t *testing.T) {
+	const intents = 24
+	lose := event(driver.EventLeaseExpired)
+	for lost := 4; lost < 12; lost++ {
+		tenths := make(map[int]int) // of the jitter
+		for i := range intents {
+			r := inState(driver.StateSending, false)
+			r.ID.Key, r.LostLeases = fmt.Sprint("invoice:", i), lost-1
+			lose.Intent.ID = r.ID
+			change, err := driver.Decide(&r, &lose, epoch)
+			require.NoError(t, err)
+			again, err := driver.Decide(&r, &lose, epoch)
+			require.NoError(t, err)
+			assert.Equal(t, change, again)
+			share := change.Record.NextAt.Sub(epoch).Seconds()/float64(int(1)<<(lost-3)) - 1
+			tenths[int(share*10)]++
+		}
+		assert.GreaterOrEqual(t, len(tenths), 6, "%d intents that lost %d leases wait in tenths %v", intents, lost, tenths)
+	}
+}
+
+// D29: only the end of a send shows that the process survives it. What was not sent, a status query and a person show nothing of
+// the kind.
+func TestDecide_lostLeasesEnd(t *testing.T) {
+	notSent := finish(driver.ClassFailed, driver.Retry)
+	notSent.Outcome.Err = unsent{errors.New("no")}
+	stopped := notSent
+	stopped.Interrupted = true
+	cut := finish(driver.ClassUnknown, driver.Retry)
+	cut.Interrupted = true
+	revised := event(driver.EventEnqueue)
+	revised.Intent = inState(driver.StateDead, false).Intent
+	revised.Intent.Payload = []byte("mended")
+	for _, row := range []struct {
+		name  string
+		state driver.State
+		doubt bool
+		event driver.Event
+		lost  int
+		want  int
+	}{
+		{"a send timed out", driver.StateSending, true, finish(driver.ClassUnknown, driver.Retry), 11, 0},
+		{"a send failed", driver.StateSending, true, finish(driver.ClassFailed, driver.Retry), 11, 0},
+		{"a send was cut by a shutdown", driver.StateSending, true, cut, 11, 0},
+		{"not sent", driver.StateSending, true, notSent, 2, 2},
+		{"not sent, because the worker stops", driver.StateSending, true, stopped, 2, 2},
+		{"a status query got no answer", driver.StateQuerying, true, finish(driver.ClassUnknown, driver.Query), 2, 2},
+		{"a status query found nothing", driver.StateQuerying, true, finish(driver.ClassNotFound, driver.Retry), 2, 2},
+		{"claimed", driver.StateUnknown, true, event(driver.EventClaim), 2, 2},
+		{"redriven by a person: still alone, with nine more", driver.StateDead, true, event(driver.EventRedrive), 12, 3},
+		{"redriven after another end", driver.StateDead, true, event(driver.EventRedrive), 2, 2},
+		{"not done, says a person", driver.StateUnknown, true, resolve(driver.ClassNotFound), 5, 3},
+		{"another payload", driver.StateDead, false, revised, 5, 0},
 	} {
-		r.Code = code
-		change, err := driver.Decide(&r, &lose, epoch)
-		require.NoError(t, err)
-		assert.Equal(t, min(want, time.Hour), change.Record.NextAt.Sub(epoch), code)
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(row.state, row.doubt)
+			r.LostLeases = row.lost
+			change, err := driver.Decide(&r, &row.event, epoch)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, change.Record.LostLeases)
+		})
 	}
 }
 

@@ -150,6 +150,10 @@ const (
 	// that the provider cannot be queried.
 	ReasonUnresolved = "unresolved"
 
+	// ReasonLeaseExpired means that the leases of twelve workers in a row expired while they held the
+	// intent, and that no send in between ended. Sending it may kill the process.
+	ReasonLeaseExpired = "lease expired"
+
 	// ReasonNoGateway means that the Engine that claimed the intent has no gateway of its name.
 	ReasonNoGateway = "no such gateway"
 )

@@ -66,5 +66,18 @@ func (h *Hold) Validate() error {
 	return validTime(h.Until)
 }
 
+// WaitUntil returns the end of a provider's hold that is stored at now. If Since is set, both times
+// are by the clock of an earlier claim, and only the time between them counts.
+func (h *Hold) WaitUntil(now time.Time) time.Time {
+	if h.Since.IsZero() {
+		return h.Until
+	}
+	return now.Add(h.Until.Sub(h.Since))
+}
+
+// waits reports whether a provider's hold is in effect. One that begins in the future was stored
+// before the clock was set back. How long it lasts is unknown, and the next send shows it.
+func (h *Hold) waits(now time.Time) bool { return now.Before(h.Until) && !now.Before(h.Since) }
+
 // queue is what a provider's hold is about: see Claim.Waiting.
 func (h *Hold) queue() QueueKey { return QueueKey{Gateway: h.Gateway, Scope: h.Scope} }

@@ -20,15 +20,22 @@ import (
 // testing/synctest. What it is given and what it hands out are copies.
 type Memory struct {
 	mu        sync.Mutex
+	ahead     time.Duration // of time.Now
+	latest    time.Time     // of all times of the clock
+	promoted  time.Time     // of the last claim
 	rows      map[idempotency.ID]*memoryRow
 	claimable map[QueueKey][]*memoryRow // of rows, longest due first
-	workers   map[string]time.Time      // when the lease ends
+	suspects  []*memoryRow              // those of the claimable rows, not in claimable
+	workers   map[string]memoryLease
 	jobs      []Job
 	holds     map[string]Hold   // of persons
 	waits     map[QueueKey]Hold // of providers
 }
 
 var _ Store = (*Memory)(nil)
+
+// memoryLease is the lease of a worker.
+type memoryLease struct{ renewed, expires time.Time }
 
 // memoryRow is an intent with what belongs to it.
 type memoryRow struct {
@@ -44,7 +51,18 @@ func locked[T any](ctx context.Context, m *Memory, invalid error, verb func(now 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return verb(stamp(time.Now()))
+	now := stamp(time.Now().Add(m.ahead))
+	if now.After(m.latest) {
+		m.latest = now
+	}
+	return verb(now)
+}
+
+// MoveClock sets the clock of a Memory forward, or back if by is negative.
+func MoveClock(m *Memory, by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead += by
 }
 
 // Apply implements Store.
@@ -96,9 +114,14 @@ func (m *Memory) write(row *memoryRow, c *Change) {
 	if key, place, there := m.place(row); there {
 		m.claimable[key] = slices.Delete(m.claimable[key], place, place+1)
 	}
+	m.suspects = slices.DeleteFunc(m.suspects, func(suspect *memoryRow) bool { return suspect == row })
 	row.Record = cloned(c.Record)
 	row.Journal.Add(c)
-	if row.State.Claimable() {
+	switch {
+	case !row.State.Claimable():
+	case row.Suspect():
+		m.suspects = append(m.suspects, row)
+	default:
 		key, place, _ := m.place(row)
 		m.claimable[key] = slices.Insert(m.claimable[key], place, row)
 	}
@@ -114,20 +137,26 @@ func (m *Memory) place(row *memoryRow) (key QueueKey, place int, there bool) {
 }
 
 // beat renews a lease.
-func (m *Memory) beat(worker string, until time.Time) {
+func (m *Memory) beat(worker string, now time.Time, lease time.Duration) {
 	if m.workers == nil {
-		m.workers = make(map[string]time.Time)
+		m.workers = make(map[string]memoryLease)
 	}
-	m.workers[worker] = until
+	m.workers[worker] = memoryLease{now, now.Add(lease)}
 }
 
 // Claim implements Store.
 func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	return locked(ctx, m, claim.Validate(), func(now time.Time) (Claimed, error) {
-		m.beat(claim.Worker, now.Add(claim.Lease))
+		m.beat(claim.Worker, now, claim.Lease)
 		claimed := Claimed{Now: now, Held: m.held(now), Waiting: m.waiting(now)}
 		claim.Wait(claimed.Waiting)
-		for _, row := range m.choose(&claim, now) {
+		rows := m.choose(&claim, now)
+		if suspect := m.dueSuspect(&claim, now); claim.Alone {
+			rows = suspect
+		} else {
+			claimed.Suspect = suspect != nil
+		}
+		for _, row := range rows {
 			if change, err := m.apply(new(claim.Event(&row.Record)), now); err == nil {
 				claimed.Changes = append(claimed.Changes, change)
 			}
@@ -136,11 +165,22 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	})
 }
 
-// choose returns the rows that the claim is about.
+// dueSuspect returns the suspect that the claim would take alone. nil: there is none.
+func (m *Memory) dueSuspect(claim *Claim, now time.Time) []*memoryRow {
+	for _, row := range m.suspects {
+		wanted := claim.ID == nil || *claim.ID == row.ID
+		if wanted && !m.isHeld(row.Gateway, now) && claim.MayTakeAlone(&row.Record, now) {
+			return []*memoryRow{row}
+		}
+	}
+	return nil
+}
+
+// choose returns the rows that the claim is about. None is a suspect.
 func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 	if claim.ID != nil {
 		row := m.rows[*claim.ID]
-		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) || !claim.Permits(&row.Record) {
+		if row == nil || row.Suspect() || !row.State.Claimable() || !row.Due(now) || m.isHeld(row.Gateway, now) || !claim.Permits(&row.Record) {
 			return nil
 		}
 		return []*memoryRow{row}
@@ -149,20 +189,47 @@ func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 		queues  [][]*memoryRow
 		queries []*memoryRow
 	)
+	m.promote(now)
 	for _, key := range slices.SortedFunc(maps.Keys(m.claimable), claim.compareQueues) {
-		due := m.claimable[key]
-		n, _ := slices.BinarySearchFunc(due, now, func(row *memoryRow, now time.Time) int { return cmp.Or(row.NextAt.Compare(now), -1) })
-		due = due[:n]
+		due := m.due(m.claimable[key], now)
 		switch {
 		case m.isHeld(key.Gateway, now):
 		case claim.waits(key):
 			queries = append(queries, due...)
 		default:
-			queues = append(queues, due[:min(n, claim.QueueLimit(key))])
+			queues = append(queues, due[:min(len(due), claim.QueueLimit(key))])
 		}
 	}
 	record := func(row *memoryRow) *Record { return &row.Record }
 	return AddQueries(claim, FairOrder(claim, queues, record), queries, record)
+}
+
+// due returns those of a queue that are due.
+func (m *Memory) due(queue []*memoryRow, now time.Time) []*memoryRow {
+	due := queue[:dueUntil(queue, m.latest)]
+	if m.latest.After(now) { // the clock was set back
+		due = slices.DeleteFunc(slices.Clone(due), func(row *memoryRow) bool { return !row.Due(now) })
+	}
+	return due
+}
+
+// dueUntil returns how many rows of a queue are due at that time.
+func dueUntil(queue []*memoryRow, at time.Time) int {
+	n, _ := slices.BinarySearchFunc(queue, at, func(row *memoryRow, at time.Time) int { return cmp.Or(row.NextAt.Compare(at), -1) })
+	return n
+}
+
+// promote notes of scheduled rows that they are due, for a clock that is set back before they are claimed.
+func (m *Memory) promote(now time.Time) {
+	for _, queue := range m.claimable {
+		until := dueUntil(queue, now)
+		for _, row := range queue[min(dueUntil(queue, m.promoted), until):until] {
+			if row.Scheduled() {
+				row.UpdatedAt = now
+			}
+		}
+	}
+	m.promoted = now
 }
 
 // compareQueues is the order of the rounds: first the scopes behind the cursor of their gateway.
@@ -179,7 +246,7 @@ func (c *Claim) compareQueues(a, b QueueKey) int {
 // Heartbeat implements Store.
 func (m *Memory) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
 	return locked(ctx, m, ValidateHeartbeat(worker, lease), func(now time.Time) (time.Time, error) {
-		m.beat(worker, now.Add(lease))
+		m.beat(worker, now, lease)
 		return now, nil
 	})
 }
@@ -187,8 +254,12 @@ func (m *Memory) Heartbeat(ctx context.Context, worker string, lease time.Durati
 // Reap implements Store.
 func (m *Memory) Reap(ctx context.Context, limit int) ([]Change, error) {
 	return locked(ctx, m, nil, func(now time.Time) (changes []Change, _ error) {
-		for name, expires := range m.workers {
-			if now.Before(expires) {
+		for name, lease := range m.workers {
+			if back := lease.renewed.Sub(now); back > 0 { // the clock was set back
+				lease = memoryLease{now, lease.expires.Add(-back)}
+				m.workers[name] = lease
+			}
+			if now.Before(lease.expires) {
 				continue
 			}
 			for _, row := range m.rows {
@@ -206,6 +277,22 @@ func (m *Memory) Reap(ctx context.Context, limit int) ([]Change, error) {
 			delete(m.workers, name)
 		}
 		return changes, nil
+	})
+}
+
+// Rebase implements Store.
+func (m *Memory) Rebase(ctx context.Context, limit int) (int, error) {
+	return locked(ctx, m, nil, func(now time.Time) (n int, _ error) {
+		for _, row := range m.rows {
+			waits := row.State == StateWaiting || row.State == StateUnknown
+			if n < limit && waits && row.Scheduled() && row.UpdatedAt.After(now) {
+				moved := Change{Record: row.Record}
+				moved.Record.followClock(now)
+				m.write(row, &moved)
+				n++
+			}
+		}
+		return n, nil
 	})
 }
 

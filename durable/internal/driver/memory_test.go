@@ -14,7 +14,10 @@ import (
 )
 
 func TestMemory(t *testing.T) {
-	storetest.Suite{Open: func(*testing.T) driver.Store { return new(driver.Memory) }}.Run(t)
+	storetest.Suite{
+		Open:      func(*testing.T) driver.Store { return new(driver.Memory) },
+		MoveClock: func(_ *testing.T, store driver.Store, by time.Duration) { driver.MoveClock(store.(*driver.Memory), by) },
+	}.Run(t)
 }
 
 // TestMemory_longQueue: a claim costs no more if many others wait.

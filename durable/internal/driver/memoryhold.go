@@ -64,8 +64,8 @@ func (m *Memory) Holds(ctx context.Context) ([]Hold, error) {
 
 // wait stores a hold of the provider.
 func (m *Memory) wait(hold Hold, now time.Time) {
-	hold.Since, hold.Until = now, stamp(hold.Until)
-	if before, ok := m.waits[hold.queue()]; ok && now.Before(before.Until) {
+	hold.Since, hold.Until = now, stamp(hold.WaitUntil(now))
+	if before, ok := m.waits[hold.queue()]; ok && before.waits(now) {
 		if !before.Until.Before(hold.Until) {
 			return
 		}
@@ -81,7 +81,7 @@ func (m *Memory) wait(hold Hold, now time.Time) {
 // waiting returns the provider's holds that are in effect.
 func (m *Memory) waiting(now time.Time) (holds []Hold) {
 	for _, hold := range m.waits {
-		if now.Before(hold.Until) {
+		if hold.waits(now) {
 			holds = append(holds, hold)
 		}
 	}

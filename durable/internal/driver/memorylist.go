@@ -76,7 +76,7 @@ func (m *Memory) Stats(ctx context.Context) (Stats, error) {
 		stats := Stats{Now: now, States: make(map[State]int)}
 		for _, row := range m.rows {
 			state := row.State
-			if state.Held() && !now.Before(m.workers[row.Worker]) {
+			if state.Held() && !now.Before(m.workers[row.Worker].expires) {
 				state = StateUnknown
 			}
 			stats.States[state]++
@@ -90,8 +90,8 @@ func (m *Memory) Stats(ctx context.Context) (Stats, error) {
 				}
 			}
 		}
-		for _, expires := range m.workers {
-			if now.Before(expires) {
+		for _, lease := range m.workers {
+			if now.Before(lease.expires) {
 				stats.Workers++
 			}
 		}

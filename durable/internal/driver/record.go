@@ -41,6 +41,10 @@ type Record struct {
 	// Claims is the number of claims since RetryWindowStart: sends and status queries.
 	Claims int
 
+	// LostLeases is the number of leases that expired while a worker held the intent, since a send of
+	// it ended with an outcome: see Suspect.
+	LostLeases int
+
 	// InDoubt means that a send of this epoch may have done the work. It is true in the states
 	// unknown and querying, and possible in sending and dead.
 	InDoubt bool
@@ -49,8 +53,8 @@ type Record struct {
 	QueryNext bool
 
 	// Class, Code, Reference and Result are those of the last outcome. Reference and Result are
-	// stored with a success only. Code is "lease_expired 2" if the lease of its worker expired
-	// twice in a row.
+	// stored with a success only. Code is "lease_expired 2" if the lease of its worker expired,
+	// for the second time in a row.
 	Class     Class
 	Code      string
 	Reference string
@@ -145,10 +149,43 @@ func (a *Attempt) SameEnd(b *Attempt) bool {
 		a.Reference == b.Reference && a.Error == b.Error
 }
 
-// Scheduled reports whether the intent was not due yet when it was changed last. Stores keep
-// such intents apart from those that are due, so that a claim walks over the tenants that
-// are due and over no others.
-func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.After(r.UpdatedAt) }
+// Scheduled reports whether the intent was not due yet when it was changed last, or is a
+// Suspect. Stores keep such intents apart from those that are due, so that a claim walks over
+// the tenants that are due and over no others.
+func (r *Record) Scheduled() bool {
+	return r.State.Claimable() && (r.NextAt.After(r.UpdatedAt) || r.Suspect())
+}
+
+// Due reports whether the time of a claimable intent has come. An intent that was due once stays
+// due, also if the clock was set back.
+func (r *Record) Due(now time.Time) bool {
+	return !now.Before(r.NextAt) || !r.NextAt.After(r.UpdatedAt)
+}
+
+// followClock moves the times of a record that was changed in the future: the clock was set back
+// since. The age of its key and the rest of its wait are now what they were at that change, and not
+// longer by as much as the clock was set. A caller's NotBefore is by the calendar, and stays. It
+// returns how far the clock was set back, less the time since the change.
+func (r *Record) followClock(now time.Time) (back time.Duration) {
+	back = r.UpdatedAt.Sub(now)
+	if back <= 0 {
+		return 0
+	}
+	times := []*time.Time{&r.FirstSentAt, &r.LastSentAt, &r.ClaimedAt, &r.UpdatedAt}
+	if r.State != StatePending || !r.Scheduled() {
+		times = append(times, &r.NextAt, &r.RetryWindowStart)
+	}
+	for _, at := range times {
+		if !at.IsZero() {
+			*at = at.Add(-back)
+		}
+	}
+	return back
+}
+
+// Suspect reports whether sending the intent may kill the process: it lost its worker again
+// and again, and no send in between ended. It is claimed alone, so that nothing is lost with it.
+func (r *Record) Suspect() bool { return r.LostLeases >= suspectAfter }
 
 // IdempotencyKey returns the key under which an intent is sent in an epoch. It is the same in
 // all processes. It is a hash of 40 characters, so that the keys of two tenants never collide

@@ -45,6 +45,11 @@ type Store interface {
 	// nothing.
 	Reap(ctx context.Context, limit int) ([]Change, error)
 
+	// Rebase lets up to limit intents begin their wait for a retry anew, if they were changed in the
+	// future, and returns their number. An Engine calls it after the clock was set back. The other
+	// verbs need no call: what was due stays due, and the leases of workers begin anew.
+	Rebase(ctx context.Context, limit int) (int, error)
+
 	// Find reads an intent. ErrNotFound: there is none.
 	Find(ctx context.Context, id idempotency.ID) (Record, error)
 
@@ -170,6 +175,9 @@ type Claim struct {
 	// gateway.
 	Waiting map[QueueKey]bool
 
+	// Alone claims one Suspect and nothing else. Without it, no Suspect is claimed.
+	Alone bool
+
 	// ID claims this intent and no other, if it is due and its gateway is not held. No
 	// Allowance limits it.
 	ID *idempotency.ID
@@ -189,6 +197,10 @@ type Claimed struct {
 
 	// Waiting are the provider's holds that are in effect.
 	Waiting []Hold
+
+	// Suspect means that a Suspect is due and was not claimed, because the claim was not for one
+	// Alone.
+	Suspect bool
 
 	// Changes are the intents, in the order of FairOrder. The worker holds those with a
 	// StartedAttempt. The others were buried.
@@ -262,6 +274,14 @@ func (c *Claim) Event(r *Record) Event {
 		e.Terms = &a.Terms
 	}
 	return e
+}
+
+// MayTakeAlone reports whether the record is a Suspect that the claim may take if it is for one
+// Alone. A store also checks that no person holds the gateway.
+func (c *Claim) MayTakeAlone(r *Record, now time.Time) bool {
+	due := r.State.Claimable() && !now.Before(r.NextAt)
+	allowed := c.ID != nil || c.Allowance(r.Gateway).Limit > 0
+	return r.Suspect() && due && allowed && c.Permits(r)
 }
 
 // ValidateHeartbeat returns an ErrInvalid that says what is wrong with the arguments of

@@ -43,6 +43,7 @@ var IntentColumns = []Column[driver.Record]{ //nolint:gochecknoglobals // consta
 	{"attempts", "bigint", func(r *driver.Record) any { return &r.Attempts }},
 	{"tries", "bigint", func(r *driver.Record) any { return &r.Claims }},
 	{"declines", "bigint", func(r *driver.Record) any { return &r.Declines }},
+	{"lost", "bigint", func(r *driver.Record) any { return &r.LostLeases }},
 	{"doubt", "boolean", func(r *driver.Record) any { return &r.InDoubt }},
 	{"ask", "boolean", func(r *driver.Record) any { return &r.QueryNext }},
 	{"class", "smallint", func(r *driver.Record) any { return &r.Class }},
@@ -61,7 +62,7 @@ var IntentColumns = []Column[driver.Record]{ //nolint:gochecknoglobals // consta
 }
 
 // Taken are the columns of an intent that a claim changes, besides later and updated.
-const Taken = "state epoch generation worker attempts tries first_at taken_at since"
+const Taken = "state epoch generation worker next_at attempts tries first_at last_at taken_at since"
 
 // AttemptColumns are those of the journal. The table of intents has them too, with a_ before each, for the last attempt.
 var AttemptColumns = []Column[driver.Attempt]{ //nolint:gochecknoglobals // constant

@@ -4,11 +4,17 @@ package sqlquery
 // queries use them only to find rows: driver.Decide says what is permitted. A partial index is used only if a query has the
 // condition of the index.
 const (
+	// Claimable intents are due, also if the clock was set back since.
 	Claimable = ` i.state IN (0, 1, 4) AND NOT i.later `
 	Later     = ` i.state IN (0, 1, 4) AND i.later `
 	Held      = ` i.state IN (2, 3) `
 	Final     = ` i.state IN (5, 7) `
 	listed    = ` i.state NOT IN (2, 3) `
+
+	// Suspect is a condition on a claimable intent: driver.Record.Suspect. Such an intent stays later, so the queries of what
+	// is due do not find it. Promotable intents become due with their time.
+	Suspect    = Later + `AND i.lost >= 3 `
+	Promotable = Later + `AND i.lost < 3 `
 
 	Intents  = ` {{schema}}durable_intent `
 	Attempts = ` {{schema}}durable_attempt `
@@ -24,14 +30,24 @@ const (
 	// Clock is the database's time.
 	Clock = `SELECT {{now}}`
 
+	// WaitInEffect is a condition on a provider's hold h: driver.Hold.waits.
+	WaitInEffect = ` h.until > {{now}} AND h.since <= {{now}} `
+
 	// CurrentWaits are the providers' holds.
 	CurrentWaits = `SELECT h.gateway, h.scope, h.since, h.until, h.note FROM` + Waits + `h
-		WHERE h.until > {{now}} ORDER BY h.gateway, h.scope`
+		WHERE` + WaitInEffect + `ORDER BY h.gateway, h.scope`
 
 	// findLost reports whether there may be anything to reap: a dead worker, or an intent of one without a row.
-	findLost = `SELECT EXISTS (SELECT 1 FROM` + Workers + `w WHERE w.expires_at <= {{now}})
+	findLost = `SELECT EXISTS (SELECT 1 FROM` + Workers + `w WHERE w.expires_at <= {{now}} OR` + renewedLater + `)
 		OR EXISTS (SELECT 1 FROM` + Intents + `i WHERE` + Held + `AND NOT EXISTS (
 			SELECT 1 FROM` + Workers + `w WHERE w.id = i.worker AND w.expires_at > {{now}}))`
+
+	// renewedLater is a condition on a worker w that renewed its lease in the future: the clock was set back since.
+	renewedLater = ` w.renewed > {{now}} `
+
+	// RestartLeases lets their leases begin anew, so that those of dead workers end.
+	RestartLeases = `WITH c AS MATERIALIZED (SELECT {{now}} AS now)
+		UPDATE` + Workers + `AS w SET expires_at = w.expires_at - (w.renewed - c.now), renewed = c.now FROM c WHERE w.renewed > c.now`
 
 	// EraseAttempts and EraseLetters, before a condition on intent, remove the texts that an erasure removes, but for those
 	// of the last attempt: the erasure's own attempt replaces them. 'erased' is driver.NoteErased.
@@ -52,9 +68,9 @@ const (
 	setWait = `INSERT INTO` + Waits + `AS h (gateway, scope, since, until, note)
 		VALUES ($1::text, $2::text, {{now}}, $3::timestamptz, $4::text)
 		ON CONFLICT (gateway, scope) DO UPDATE SET until = excluded.until, note = excluded.note,
-			since = CASE WHEN h.until > {{now}} THEN h.since ELSE excluded.since END
-		WHERE h.until < excluded.until`
-	releaseWaits = `DELETE FROM` + Waits + `AS h WHERE h.gateway = $1::text AND h.until > {{now}} RETURNING 1`
+			since = CASE WHEN` + WaitInEffect + `THEN h.since ELSE excluded.since END
+		WHERE h.until < excluded.until OR h.since > {{now}}`
+	releaseWaits = `DELETE FROM` + Waits + `AS h WHERE h.gateway = $1::text AND` + WaitInEffect + `RETURNING 1`
 	forgetWaits  = `DELETE FROM` + Waits + `WHERE (gateway, scope) IN (
 		SELECT h.gateway, h.scope FROM` + Waits + `h WHERE h.until < $1::timestamptz LIMIT 100 {{locked}})`
 )
@@ -71,6 +87,15 @@ const (
 	// lockJob waits for a worker that has the job.
 	lockJob = `UPDATE` + jobs + `SET open = open WHERE id = $1::bigint RETURNING id, job`
 )
+
+// rebase moves up to $1 intents that wait for a retry and were changed in the future, as driver.Decide does.
+const rebase = `WITH c AS MATERIALIZED (SELECT {{now}} AS now)
+	UPDATE` + Intents + `AS t SET next_at = t.next_at - (t.updated - c.now), first_at = t.first_at - (t.updated - c.now),
+		last_at = t.last_at - (t.updated - c.now), taken_at = t.taken_at - (t.updated - c.now), since = t.since - (t.updated - c.now),
+		updated = c.now
+	FROM c WHERE t.id IN (
+		SELECT i.id FROM` + Intents + `i {{by later}} WHERE` + Later + `AND i.state IN (1, 4) AND i.updated > {{now}} LIMIT $1::bigint {{locked}})
+	RETURNING 1`
 
 // stats has a row for each state, one for the dead intents in doubt (-2), and one for the workers and the time (-1). It
 // counts in indexes that have nothing else.
@@ -99,6 +124,6 @@ func journal() string {
 func Texts() []string {
 	return []string{
 		Clock, CurrentWaits, findLost, setHold, releaseHold, currentHolds, setWait, releaseWaits, forgetWaits,
-		addJob, newestJobs, findJob, takeJob, updateJob, lockJob, stats, find(), journal(),
+		addJob, newestJobs, findJob, takeJob, updateJob, lockJob, rebase, RestartLeases, stats, find(), journal(),
 	}
 }

@@ -95,6 +95,18 @@ func (v Verbs) Reap(ctx context.Context, limit int) (changes []driver.Change, er
 	return changes, nil
 }
 
+// Rebase implements driver.Store.
+func (v Verbs) Rebase(ctx context.Context, limit int) (n int, err error) {
+	err = v.db.Write(ctx, func(ctx context.Context, t Transaction) error {
+		n = 0 // anew for each try
+		return t.Query(ctx, rebase, []any{limit}, func(Row) error {
+			n++
+			return nil
+		})
+	})
+	return n, err
+}
+
 // Find implements driver.Store.
 func (v Verbs) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
 	if err := driver.ValidID(id); err != nil {
@@ -237,7 +249,7 @@ func (v Verbs) SetHold(ctx context.Context, hold driver.Hold) error {
 			if err := t.Query(ctx, forgetWaits, []any{now.Add(-forgetAfter)}, nil); err != nil {
 				return err
 			}
-			return t.Query(ctx, setWait, []any{hold.Gateway, hold.Scope, hold.Until, hold.Note}, nil)
+			return t.Query(ctx, setWait, []any{hold.Gateway, hold.Scope, hold.WaitUntil(now), hold.Note}, nil)
 		case hold.ReleasedBy == "":
 			return t.Query(ctx, setHold, []any{hold.Gateway, hold.Until, hold.By, hold.Note}, nil)
 		default:

@@ -119,6 +119,13 @@ func claim(name string) driver.Claim {
 	return c
 }
 
+// alone returns a claim of a suspect.
+func alone() driver.Claim {
+	c := claim(worker)
+	c.Alone = true
+	return c
+}
+
 // allow changes the allowance of the gateway that most tests use.
 func allow(c *driver.Claim, change func(*driver.Allowance)) {
 	a := c.Gateways[gateway]

@@ -23,6 +23,7 @@ package storetest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
@@ -42,6 +43,9 @@ type Suite struct {
 	// no transactions.
 	WithTx func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error
 
+	// MoveClock sets the clock of the store forward, or back if by is negative. nil: it cannot.
+	MoveClock func(t *testing.T, store driver.Store, by time.Duration)
+
 	// Rows is the number of waiting intents in the test of fairness. Zero means 500.
 	Rows int
 }
@@ -52,10 +56,11 @@ func (s Suite) Run(t *testing.T) {
 	if s.Rows == 0 {
 		s.Rows = 500
 	}
-	for _, test := range []struct {
+	type part struct {
 		name string
 		run  func(*kit)
-	}{
+	}
+	tests := []part{
 		{"Enqueue", (*kit).testEnqueue},
 		{"Erase", (*kit).testErase},
 		{"Values", (*kit).testValues},
@@ -74,6 +79,7 @@ func (s Suite) Run(t *testing.T) {
 		{"ProviderHoldQueries", (*kit).testProviderHoldQueries},
 		{"Deadline", (*kit).testDeadline},
 		{"Workers", (*kit).testWorkers},
+		{"Suspect", (*kit).testSuspect},
 		{"Letters", (*kit).testLetters},
 		{"Intents", (*kit).testIntents},
 		{"ListsAtOnce", (*kit).testListsAtOnce},
@@ -90,7 +96,13 @@ func (s Suite) Run(t *testing.T) {
 		{"RaceRedrive", (*kit).raceRedrive},
 		{"RaceJobs", (*kit).raceJobs},
 		{"WithTx", (*kit).testWithTx},
-	} {
+	}
+	if s.MoveClock != nil {
+		tests = append(tests, part{"LostLeases", (*kit).testLostLeases}, part{"ClockBack", (*kit).testClockBack},
+			part{"ClockBackWaiting", (*kit).testClockBackWaiting}, part{"ClockBackLeases", (*kit).testClockBackLeases},
+			part{"ClockBackHolds", (*kit).testClockBackHolds})
+	}
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(newKit(t, s)) })
 	}
 }
