@@ -97,6 +97,13 @@ func FormatPriority(p int8) string {
 	return ""
 }
 
+// ExecutedHeader is the name of the response field by which a server says whether it has executed anything of the
+// request, a Boolean (RFC 9651, section 3.3.6).
+const ExecutedHeader = "Request-Executed"
+
+// NotExecuted is the value of ExecutedHeader that says: nothing was executed. No server of this repository sends true.
+const NotExecuted = "?0"
+
 // StrongTag returns the strong entity tag of a response (RFC 9110 section 8.8.3), with its quotes, or "" if
 // the response does not have exactly one. Different contents may share a weak tag (W/), but not a strong one.
 func StrongTag(h http.Header) string {
