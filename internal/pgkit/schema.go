@@ -15,7 +15,7 @@ var ErrSchema = errors.New("pgstore: schema mismatch")
 
 // Schema describes a store's tables and the steps that make them.
 type Schema struct {
-	// Name is the name of PostgreSQL's schema. "": the first of the search path.
+	// Name is the name of PostgreSQL's schema. "": where the search path leads. Locate replaces that by the name.
 	Name string
 
 	// Versions is the name of a table with a row for each version, which the first step
@@ -88,6 +88,20 @@ func (s *Schema) From(from int) (string, error) {
 	return text.String(), nil
 }
 
+// Locate sets Name, if it is empty, to the schema in which the search path finds the tables now. If there are no tables, that
+// is the schema in which PostgreSQL would create them. From then on, each text names the schema. Otherwise every statement
+// would follow the search path of its moment: after SET LOCAL search_path, it would write to another tenant's tables.
+func (s *Schema) Locate(ctx context.Context, through Sender) error {
+	if s.Name != "" {
+		return nil
+	}
+	return through.Send(ctx, &Statement{Text: `SELECT coalesce((
+			SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			WHERE c.relname = $1::text AND pg_catalog.pg_table_is_visible(c.oid)), pg_catalog.current_schema(), '')::text`,
+		Args: []any{s.Versions}, Scan: func(r Row) error { return r.Scan(&s.Name) },
+	})
+}
+
 // Check compares the tables with those that the program needs. It needs no right to write, and no statement of it fails
 // because a table or a column is missing, so that a transaction of the caller stays usable. The error is an ErrSchema
 // that says what to run, or PostgreSQL's.
@@ -108,10 +122,13 @@ func (s *Schema) Check(ctx context.Context, through Sender) error {
 	return err
 }
 
-// Migrate makes the tables or brings them up to date, in one transaction. It takes no lock if there is nothing to do.
-// Many processes may call it at once. The error is an ErrSchema if a newer program has made changes that this one
-// cannot work with, or if another program made the tables.
+// Migrate calls Locate, and makes the tables or brings them up to date, in one transaction. It takes no lock if there is
+// nothing to do. Many processes may call it at once. The error is an ErrSchema if a newer program has made changes that this
+// one cannot work with, or if another program made the tables.
 func (s *Schema) Migrate(ctx context.Context, db DB) error {
+	if err := s.Locate(ctx, PGX(db)); err != nil {
+		return err
+	}
 	v, err := s.version(ctx, PGX(db))
 	if err != nil || v >= len(s.Steps) {
 		return err

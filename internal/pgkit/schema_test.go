@@ -95,6 +95,58 @@ func TestMigrate_concurrent(t *testing.T) {
 	require.NoError(t, s.Check(t.Context(), PGX(pool)))
 }
 
+// TestLocate_searchPath finds the tables where the search path leads now, and keeps to them when it leads elsewhere.
+func TestLocate_searchPath(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, given string // Schema.Name before
+		there       bool   // one step was made in the schema "own"
+		path        string
+		want        string
+	}{
+		{"name is set: kept", "other", true, "own", "other"},
+		{"tables in the first schema: found", "", true, "own, other", "own"},
+		{"tables in the second schema: found", "", true, "other, own", "own"},
+		{"no tables: the first schema that exists", "", false, "nowhere, other, own", "other"},
+		{"no schema: none", "", true, "nowhere", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			pool := openPool(t)
+			var own string
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_schema()").Scan(&own))
+			other := own + "_other"
+			_, err := pool.Exec(t.Context(), "CREATE SCHEMA "+other)
+			require.NoError(t, err)
+			t.Cleanup(func() { _, _ = pool.Exec(context.Background(), "DROP SCHEMA "+other+" CASCADE") })
+			if row.there {
+				require.NoError(t, versions(1, 1).Migrate(t.Context(), pool))
+			}
+			named := strings.NewReplacer("own", own, "other", other)
+			conn, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			defer conn.Release()
+			_, err = conn.Exec(t.Context(), "SET search_path = "+named.Replace(row.path))
+			require.NoError(t, err)
+			s := versions(2, 1)
+			s.Name = named.Replace(row.given)
+			require.NoError(t, s.Locate(t.Context(), PGX(conn.Conn())))
+			require.Equal(t, named.Replace(row.want), s.Name)
+			err = s.Migrate(t.Context(), conn.Conn())
+			if row.want == "" {
+				require.ErrorContains(t, err, "no schema")
+				return
+			}
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), "SET search_path = nowhere")
+			require.NoError(t, err)
+			require.NoError(t, s.Check(t.Context(), PGX(conn.Conn())))
+			_, err = conn.Exec(t.Context(), s.Fill("SELECT b FROM {{schema}}one"))
+			require.NoError(t, err)
+		})
+	}
+}
+
 func TestMigrate_failedStepLeavesNothing(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
