@@ -45,19 +45,11 @@ function operations.check()
   return {redis.call('GET', KEYS[5]), type(info) == 'string' and string.match(info, 'maxmemory_policy:([%w-]+)') or ''}
 end
 
--- matches is driver.Fingerprint's matches.
-local function matches(claimed, recorded)
-  local sums, sum = string.match(claimed, '^v3:(.*)$'), string.match(recorded, '^v[12]:(.*)$')
-  if not sums or not sum then return claimed == recorded end
-  local first = string.match(sums, ':(.*)$')
-  return not first or sum == first or sum == sums
-end
-
 -- claim is driver.Decide with its step. It returns Decision, Resumed, LeaseExpired and the record.
 function operations.claim()
   local fingerprint, owner, lease, ttl, takeover = unpack(ARGV, 3)
   local r, list = read(key, names)
-  local same = r and matches(fingerprint, r.fingerprint)
+  local same = r and fingerprint == r.fingerprint
   if not r or r.expired or same and (r.status == FAILED_RETRYABLE or r.lapsed and r.repeats) then
     -- HSET is first: a server that is full or read-only rejects it, and nothing has changed.
     redis.call('HSET', key, 'status', IN_PROGRESS, 'fingerprint', fingerprint, 'owner', owner, 'takeover', takeover,
