@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -157,7 +159,7 @@ func TestProblemsAreAContract(t *testing.T) {
 		{kind: "scope", title: "The request does not belong to a known account", status: 403, rig: memory(ok),
 			request: func(r *http.Request) { r.Header.Set("Tenant", "unknown") }},
 		{kind: "body-incomplete", title: "The request's body is incomplete", status: 400, rig: memory(ok),
-			request: func(r *http.Request) { r.ContentLength++ }},
+			request: func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)) }},
 		{kind: "body-too-large", title: "The request's body is too large", detail: "The limit is 3 bytes.", status: 413,
 			rig: memory(ok, func(h *idempotency.Handler) { h.MaxBody = 3 })},
 		{kind: "in-progress", title: "A request with this key is being executed", status: 409, after: "1", rig: inProgress},
