@@ -174,6 +174,10 @@ func TestProblemsAreAContract(t *testing.T) {
 			rig: memory(refers(http.StatusCreated), rebuild(idempotency.Result{}, errDown))},
 		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
 			rig: failing(onReserve, errDown)},
+		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503,
+			rig: failing(onComplete, errDown)},
+		{kind: "uncommittable", title: "The handler's writes cannot be committed; nothing was done", status: 500, should: "false",
+			rig: newRig(faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: driver.ErrUncommittable}}), ok, transactional)},
 		{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: 503,
 			rig: failing(onComplete, idempotency.ErrLeaseLost)},
 		{kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false", rig: newRig(nil, ok)},
@@ -226,7 +230,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
-		"mismatch 422", "unreplayable 409", "load 503", "unknown 409", "no-response 500", "store 503", "lease-lost 503", "misconfigured 500",
+		"mismatch 422", "unreplayable 409", "load 503", "unknown 409", "no-response 500", "uncommittable 500", "store 503", "lease-lost 503", "misconfigured 500",
 	}, documented)
 }
 

@@ -341,6 +341,8 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 		v.reject(outcomeUnknown, OutcomeUnknown, err, "")
 	case errors.Is(err, ErrLeaseLost):
 		v.reject(leaseLost, LeaseLost, err, "")
+	case errors.Is(err, driver.ErrUncommittable):
+		v.reject(uncommittable, StoreFailed, err, "")
 	case c.failure != nil:
 		v.suppressBody(c.failure, status, err)
 	case err == nil && status == Unknown:
@@ -353,8 +355,8 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 	default:
 		v.emit(status, err)
 		p := storeFailed
-		if v.executor.transactor == nil {
-			p.again = 0 // the work is done
+		if !errors.Is(err, errRolledBack) {
+			p.again = 0 // the work is done, or may be
 		}
 		v.reject(p, StoreFailed, err, "")
 	}

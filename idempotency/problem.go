@@ -22,8 +22,7 @@ type problem struct {
 	// resilienthttp Transport would repeat a 409 or a 5xx otherwise.
 	final bool
 
-	// again is the Retry-After. Zero means none. A 503 with it means that no work was done
-	// (resilienthttp.InDoubt), and a client may then send the request to another server.
+	// again is the Retry-After. Zero means none. A 503 with it means that no work was done, or that it was rolled back.
 	again time.Duration
 }
 
@@ -42,6 +41,7 @@ var (
 	loadFailed     = problem{kind: "load", title: "The request was executed before; its response is not available now", status: http.StatusServiceUnavailable}
 	outcomeUnknown = problem{kind: "unknown", title: "It is not known whether the request took effect", status: http.StatusConflict, final: true}
 	noResponse     = problem{kind: "no-response", title: "The handler gave no complete response", status: http.StatusInternalServerError, final: true}
+	uncommittable  = problem{kind: "uncommittable", title: "The handler's writes cannot be committed; nothing was done", status: http.StatusInternalServerError, final: true}
 	storeFailed    = problem{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: http.StatusServiceUnavailable, again: time.Second}
 	leaseLost      = problem{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: http.StatusServiceUnavailable}
 	misconfigured  = problem{kind: "misconfigured", title: "The server is misconfigured", status: http.StatusInternalServerError, final: true}

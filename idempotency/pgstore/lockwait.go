@@ -22,9 +22,11 @@ const (
 	limitWait = `CASE WHEN current_setting('lock_timeout')::interval NOT BETWEEN '1 ms' AND '1 s'
 	THEN set_config('lock_timeout', '1s', true) END`
 
-	// noteWait and restoreWait give transactional work the lock_timeout of its session.
+	// noteWait and restoreWait give transactional work the lock_timeout of its session. Outside of a transaction restoreWait
+	// does nothing.
 	noteWait    = `set_config('pgstore.lock_timeout', current_setting('lock_timeout'), true)`
-	restoreWait = `SELECT set_config('lock_timeout', current_setting('pgstore.lock_timeout'), true)`
+	restoreWait = `SELECT CASE WHEN current_setting('pgstore.lock_timeout', true) <> ''
+	THEN set_config('lock_timeout', current_setting('pgstore.lock_timeout'), true) END`
 )
 
 // limited sends statements as one transaction that waits for locks for at most maxLockWait.

@@ -55,7 +55,7 @@ func (o *operations) isRetryable(err error) bool {
 // committed.
 func (o *operations) run(ctx context.Context, acquire func(context.Context) (*connection, error), f func(pgkit.Sender) error) error {
 	serializable, began := false, time.Now()
-	err := pgkit.Repeat(ctx, o.isRetryable, func(last error) error {
+	err := pgkit.Repeat(ctx, o.isRetryable, func(last error) (err error) {
 		if o.within() {
 			return f(o.caller)
 		}
@@ -63,7 +63,10 @@ func (o *operations) run(ctx context.Context, acquire func(context.Context) (*co
 		if err != nil {
 			return err
 		}
-		defer conn.release()
+		defer func() {
+			conn.closeIfBroken(ctx, err)
+			conn.release()
+		}()
 		through := pgkit.PGX(conn)
 		if serializable = serializable || pgkit.HasCode(last, pgkit.SerializationFailure); serializable {
 			through = readCommitted{conn}
