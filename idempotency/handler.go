@@ -235,7 +235,9 @@ func (v *requestHandler) serve() {
 	case errors.Is(err, ErrInvalid):
 		v.reject(misconfigured, Misconfigured, err, "")
 	case err != nil:
-		v.reject(storeFailed, unclaimed(v.r.Context(), err), err, "")
+		p := storeFailed
+		p.unexecuted = reservation.Decision != driver.DecisionInProgress
+		v.reject(p, unclaimed(v.r.Context(), err), err, "")
 	case e != nil:
 		v.event.Owner = claim.Owner
 		v.execute(e)

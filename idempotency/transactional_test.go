@@ -127,7 +127,7 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 	late.record = 0
 	before := undone // the work was not even begun
 	before.runs = 1
-	unresolved := undone // it was not committed, and nobody knows
+	unresolved := undone // it was not committed, but that is not known
 	unresolved.doubt = true
 	never := undone
 	never.status, never.kind = 500, "uncommittable"

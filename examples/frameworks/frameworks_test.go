@@ -116,7 +116,7 @@ func TestEcho_wrapMiddlewareIsNoResponse(t *testing.T) {
 	}
 }
 
-// Middleware that decompresses bodies keeps the Content-Length of the compressed one, which may be longer.
+// I8: middleware that decompresses bodies keeps the Content-Length of the compressed one, which may be longer.
 func TestEcho_decompressesBodies(t *testing.T) {
 	s := newService()
 	e := echo.New()

@@ -56,7 +56,7 @@ func absent(tb testing.TB, store driver.Store, id driver.ID) {
 const foreignRecord = `INSERT INTO idempotency_records (started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner)
 	VALUES (now(), now(), now() + interval '1 hour', 1, 2, 0, 'tenant', 'POST /charges', 'key', 'v1:a', 'another')`
 
-// TestCommit_workFails: the work's writes and the record stay together.
+// TestCommit_workFails: the work's writes and the record stay together, and an error says whether a repetition may help (I9).
 func TestCommit_workFails(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -77,6 +77,7 @@ func requireReplay(t *testing.T, s driver.Store, key, body string) {
 	require.Equal(t, reservation.Record, record)
 }
 
+// I7 among others: see package storetest.
 func TestStore(t *testing.T) {
 	server := redistest.StartTB(t)
 	open := func(t *testing.T) driver.Store { t.Helper(); return redisstore.New(connect(t, server), nil) }

@@ -86,7 +86,7 @@ func (k *kit) testNames() {
 			claim.Fingerprint = of
 			assert.Equal(k, want, k.reserve(claim).Decision, "%q", of)
 		}
-		// A store that compares in its own language must not know any rule of these texts.
+		// I7: a store that compares in its own language must not know any rule of these texts.
 		of := []driver.Fingerprint{"v1:a", "v2:a", "v3:a", "v3:b:a", "v1:4200", "v3:4200"}
 		similar := []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v3:", "v1:aa", "v1:a\u0301", "v1:%", "v1:_"}
 		for _, recorded := range of {
