@@ -324,13 +324,19 @@ func (t *transaction) commit(ctx context.Context, end []*pgkit.Statement) error 
 		err = e
 	}
 	if err == nil {
-		t.sound = t.conn.knows(end)
-		t.conn.learn(end)
+		t.executed(end)
 	}
 	if err == nil && tag.String() != "COMMIT" {
 		return errFailed // COMMIT of a failed transaction is a rollback, and no error
 	}
 	return workError(err)
+}
+
+// executed notes that the connection has executed the statements. If they were prepared before the work, it still had its
+// prepared statements.
+func (t *transaction) executed(end []*pgkit.Statement) {
+	t.sound = t.conn.knows(end)
+	t.conn.learn(end)
 }
 
 // RollbackAndRecord implements [driver.Transaction]. ROLLBACK, which frees the lock, and
@@ -352,6 +358,9 @@ func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outc
 			end = append([]*pgkit.Statement{{Text: "rollback"}}, end...)
 		}
 		err = pgkit.PGX(t.conn).Send(ctx, end...)
+		if err == nil {
+			t.executed(end)
+		}
 		if err == nil && end[len(end)-1].Affected == 0 {
 			return driver.ErrLeaseLost
 		}
