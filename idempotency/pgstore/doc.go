@@ -27,7 +27,11 @@
 //
 // PgBouncer may pool transactions. Before its version 1.21, and behind other proxies, pgx
 // must not prepare statements: default_query_exec_mode=exec in the DSN. Its query_wait_timeout
-// must be below the callers' attempt timeout.
+// must be below the callers' attempt timeout. In the modes exec and simple_protocol, values are text in the form of the
+// session, so DateStyle must be ISO and bytea_output hex, as they are by default. New and Check say so otherwise.
+//
+// The record is written in the transaction of the work, so after SET LOCAL ROLE that role needs the rights below. A SET
+// search_path does not matter.
 //
 // A service without the right to make tables sets Options.NoMigration, and needs:
 //

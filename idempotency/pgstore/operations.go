@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -100,10 +101,27 @@ func (r readCommitted) Send(ctx context.Context, statements ...*pgkit.Statement)
 	return err
 }
 
-// Check implements [driver.Store]. The error is an ErrSchema that says what to run, or
-// PostgreSQL's.
+// Check implements [driver.Store]. The error is an ErrSchema that says what to run, a driver.ErrInvalid that says which parameter
+// of the session to change, or PostgreSQL's.
 func (o *operations) Check(ctx context.Context) error {
-	return o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error { return o.schema.Check(ctx, through) })
+	return o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error { return o.check(ctx, through) })
+}
+
+func (o *operations) check(ctx context.Context, through pgkit.Sender) error {
+	if err := o.schema.Check(ctx, through); err != nil {
+		return err
+	}
+	// In the modes exec and simple_protocol, values come as text, in the form of the session.
+	var unreadable error
+	err := through.Send(ctx, &pgkit.Statement{Text: `SELECT timestamptz 'epoch', decode('00', 'hex')`, Scan: func(from pgkit.Row) error {
+		unreadable = from.Scan(new(time.Time), new([]byte))
+		return unreadable
+	}})
+	if unreadable != nil {
+		return fmt.Errorf("%w: pgstore: pgx cannot read times or bytes as this session writes them (want DateStyle ISO and bytea_output hex, "+
+			"or another default_query_exec_mode): %w", driver.ErrInvalid, unreadable)
+	}
+	return err
 }
 
 // Renew implements [driver.Store].

@@ -86,15 +86,15 @@ func open(ctx context.Context, conns *connections, options *Options) (*Store, er
 			return nil, err
 		}
 	}
-	if err := schema.Check(ctx, through); err != nil {
-		return nil, err
-	}
 	s := &Store{
 		operations: operations{is: newStatements(t, pgkit.Durable), schema: schema, predictor: new(replayPredictor), conns: conns},
 		callers:    newStatements(t, "NULL"),
 		ended:      endedTx(),
 	}
-	s.isolation, _ = pgxIsolation(options.Isolation)                            // is valid
+	s.isolation, _ = pgxIsolation(options.Isolation) // is valid
+	if err := s.check(ctx, through); err != nil {
+		return nil, err
+	}
 	network, _ := pgconn.NetworkAddress(conn.Config().Host, conn.Config().Port) // unix: on this host, so no host can be lost
 	s.settings, err = newTransactionSettings(ctx, through, network == "unix", s.is.lock)
 	return s, err
