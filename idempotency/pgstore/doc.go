@@ -39,6 +39,9 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO service;
 //	GRANT SELECT ON idempotency_records_version TO service;
 //
+// The record without a key is the store's own: it says up to when executions that died have been found. The tables have version 2.
+// Programs for version 1 must have ended before they are migrated.
+//
 // Do not partition the table by time: the key must be unique in the whole table. PostgreSQL
 // 13 and later are supported; the tests use 15. See docs/server-idempotency.md.
 package pgstore

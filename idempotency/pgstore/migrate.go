@@ -2,15 +2,15 @@ package pgstore
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-//go:embed migrations/1.sql
-var first string
+//go:embed migrations/*.sql
+var steps embed.FS
 
 // ErrSchema means that the tables are missing, or are not those that this version of the
 // package reads and writes. Its text says what to run.
@@ -69,8 +69,8 @@ func schemaOf(options *Options) (*pgkit.Schema, error) {
 	}
 	t := options.tables()
 	return &pgkit.Schema{
-		Name: t.schema, Versions: t.name + "_version", Steps: []string{first},
-		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open},
+		Name: t.schema, Versions: t.name + "_version", Steps: pgkit.ReadSteps(steps, "migrations/*.sql"),
+		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open, "{{leases}}", t.leases},
 		Table: t.name, Columns: map[string]string{
 			"scope": "text", "operation": "text", "key": "text", "fingerprint": "text", "owner": "text", "header": "text",
 			"status": "smallint", "takeover": "smallint", "generation": "bigint", "code": "bigint",

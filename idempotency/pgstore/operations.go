@@ -144,8 +144,12 @@ func (o *operations) Complete(ctx context.Context, lease driver.Lease, outcome d
 	if err != nil {
 		return err
 	}
+	text := o.is.complete
+	if outcome.Status == driver.Unknown {
+		text = o.is.doubt
+	}
 	args := leaseArgs(&lease, int16(outcome.Status), result[0], result[1], result[2], result[3], microseconds(outcome.TTL))
-	return o.write(ctx, maxLeaseWait, &lease, o.is.complete, args, func(s driver.Status) bool {
+	return o.write(ctx, maxLeaseWait, &lease, text, args, func(s driver.Status) bool {
 		return s == driver.InProgress || outcome.Status != driver.Unknown
 	})
 }
@@ -169,10 +173,14 @@ func (o *operations) write(ctx context.Context, wait time.Duration, lease *drive
 	}
 	return o.writeLease(ctx, wait, func(through pgkit.Sender) error {
 		statement := pgkit.Statement{Text: text, Args: args}
-		if err := through.Send(ctx, &statement); err != nil || statement.Affected > 0 {
+		err := through.Send(ctx, &statement)
+		if pgkit.HasCode(err, pgkit.LockNotAvailable) {
+			return fmt.Errorf("%w: %w", errLocked, err)
+		}
+		if err != nil || statement.Affected > 0 {
 			return err
 		}
-		// Either the lease is lost, or the row is locked.
+		// Either the lease is lost, or the row is locked, which a transaction of the caller skips.
 		var status int16
 		owned := pgkit.Statement{Text: o.is.owned, Args: leaseArgs(lease), Scan: func(from pgkit.Row) error { return from.Scan(&status) }}
 		if err := through.Send(ctx, &owned); err != nil {
@@ -224,6 +232,9 @@ func (o *operations) Reap(ctx context.Context, limit int) (records []driver.Reco
 		records = nil
 		return through.Send(ctx, list(&records, o.is.reap, limit))
 	})
+	if err == nil && len(records) < limit && !o.within() { // a caller's transaction would hold the note
+		err = o.writeLease(ctx, maxLeaseWait, func(through pgkit.Sender) error { return through.Send(ctx, &pgkit.Statement{Text: o.is.reaped}) })
+	}
 	return records, err
 }
 
@@ -265,18 +276,9 @@ func (o *operations) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	n := 0
-	for _, text := range [...]string{o.is.sweep, o.is.sweepLapsed} {
-		if n >= limit {
-			break
-		}
-		statement := pgkit.Statement{Text: text, Args: []any{limit - n}}
-		if err := o.read(ctx, func(through pgkit.Sender) error { return through.Send(ctx, &statement) }); err != nil {
-			return n, err
-		}
-		n += int(statement.Affected)
-	}
-	return n, nil
+	statement := pgkit.Statement{Text: o.is.sweep, Args: []any{limit}}
+	err := o.read(ctx, func(through pgkit.Sender) error { return through.Send(ctx, &statement) })
+	return int(statement.Affected), err
 }
 
 // storable reports whether PostgreSQL accepts the text as a name.

@@ -128,7 +128,7 @@ func bounds(t *testing.T, db interface {
 }
 
 // TestNew_textModes: where pgx reads values as text, their form must be the default one. The error comes at once, and not at the
-// first claim, whose record would stay.
+// first claim, which would leave its record.
 func TestNew_textModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {

@@ -87,8 +87,8 @@ func open(ctx context.Context, conns *connections, options *Options) (*Store, er
 		}
 	}
 	s := &Store{
-		operations: operations{is: newStatements(t, pgkit.Durable), schema: schema, predictor: new(replayPredictor), conns: conns},
-		callers:    newStatements(t, "NULL"),
+		operations: operations{is: newStatements(t, false), schema: schema, predictor: new(replayPredictor), conns: conns},
+		callers:    newStatements(t, true),
 		ended:      endedTx(),
 	}
 	s.isolation, _ = pgxIsolation(options.Isolation) // is valid

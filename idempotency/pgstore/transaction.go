@@ -53,7 +53,7 @@ func (p *pending) end(is *statements, insert string, o *driver.Outcome) ([]*pgki
 	r := &p.record
 	var lease, expires *time.Time
 	if o.Status == driver.Unknown {
-		lease = &r.Started // not NULL: the record is in the index of what is open
+		lease = new(time.Unix(0, 0)) // as in the statements
 	}
 	if o.TTL == 0 {
 		expires = &r.Expires
@@ -258,7 +258,8 @@ func (t *transaction) open(ctx context.Context, claim *driver.Claim, id []any, l
 // markUnknown marks the record of an execution that died.
 func (t *transaction) markUnknown(ctx context.Context, answer driver.Reservation, judged *driver.Record) (driver.Reservation, error) {
 	var after found
-	err := pgkit.PGX(t.conn).Send(ctx, t.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
+	end := append(t.durably(), t.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
+	err := pgkit.PGX(t.conn).Send(ctx, end...)
 	switch {
 	case err != nil:
 		return driver.Reservation{}, err
@@ -303,11 +304,17 @@ func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error 
 	})
 }
 
+// durably makes COMMIT wait until the transaction is on disk.
+func (t *transaction) durably() []*pgkit.Statement {
+	if t.durable {
+		return nil
+	}
+	return []*pgkit.Statement{{Text: "SET LOCAL synchronous_commit = on"}}
+}
+
 func (t *transaction) commit(ctx context.Context, end []*pgkit.Statement) error {
 	var batch pgx.Batch
-	if !t.durable {
-		end = append([]*pgkit.Statement{{Text: "SET LOCAL synchronous_commit = on"}}, end...)
-	}
+	end = append(t.durably(), end...)
 	for _, each := range end {
 		batch.Queue(each.Text, each.Args...)
 	}
