@@ -398,7 +398,7 @@ func hashTag(key string) string {
 	return tag
 }
 
-// All keys have one hash tag, and prefixes separate stores.
+// I13: all keys have one hash tag, and prefixes separate stores.
 func TestNew_prefix(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
