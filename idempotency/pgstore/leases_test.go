@@ -89,7 +89,7 @@ func TestComplete_writesNoIndex(t *testing.T) {
 	}
 }
 
-// I12, TestReap_findsAllThatDied: reaping begins where the last one has ended, and still finds what it could not mark then.
+// TestReap_findsAllThatDied (I12): reaping begins where the last one has ended, and still finds what it could not mark then.
 func TestReap_findsAllThatDied(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

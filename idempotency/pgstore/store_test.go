@@ -126,7 +126,7 @@ func TestExample_chargesEachKeyOnce(t *testing.T) {
 	assert.Equal(t, 1, charges)
 }
 
-// I10, TestStore_searchPath: whatever search_path the work or the caller sets, the records are in the tables that New has found. Duplicates
+// TestStore_searchPath (I10): whatever search_path the work or the caller sets, the records are in the tables that New has found. Duplicates
 // get the first result. The tenant's schema has no tables of the store, or its own.
 func TestStore_searchPath(t *testing.T) {
 	t.Parallel()

@@ -100,7 +100,7 @@ func TestCommit_workFails(t *testing.T) {
 	}
 }
 
-// I11, TestTransaction_workSendsDeallocateAll: pgx does not know that the prepared statements are gone. The store closes the connection, so
+// TestTransaction_workSendsDeallocateAll (I11): pgx does not know that the prepared statements are gone. The store closes the connection, so
 // neither the application nor the store meets an error on it.
 func TestTransaction_workSendsDeallocateAll(t *testing.T) {
 	t.Parallel()
