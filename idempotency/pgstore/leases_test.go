@@ -66,6 +66,7 @@ func TestComplete_writesNoIndex(t *testing.T) {
 	} {
 		for _, within := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", within the caller's transaction ", within), func(t *testing.T) {
+				t.Parallel()
 				lease := claimed(t, pool, store, driver.NewOwner(), 0)
 				tx, err := pool.Begin(t.Context())
 				require.NoError(t, err)

@@ -124,7 +124,7 @@ RETURNING ` + columns
 		WHERE scope = '' AND operation = '' AND key = ''), '-infinity') - interval '10 seconds' AND ` + lapsed + ` AND takeover NOT IN (1, 2)`
 
 	reaped = `INSERT INTO {{records}} (scope, operation, key, fingerprint, owner, status, takeover, generation, started, updated, expires)
-SELECT '', '', '', '', '', 0, 0, 0, t, t, 'infinity'
+SELECT '', '', '', '', '', 0, 0, 0, t AS started, t AS updated, 'infinity'
 FROM (SELECT coalesce(min(lease_expires), statement_timestamp()) AS t FROM {{records}} WHERE ` + unreaped + `) AS first
 ON CONFLICT (scope, operation, key) DO UPDATE SET started = excluded.started, updated = excluded.updated`
 )
