@@ -29,6 +29,8 @@ import (
 // flushing does nothing and hijacking is not supported. The inner handler's context
 // ends with the lease and the Timeout, but not when the client leaves. The request's
 // deadline ends transactional work only; no work begins after it. A handler that returns without a response gets a 500: call WriteHeader(200).
+//
+// A response of the Handler itself has Request-Executed: ?0 if nothing was executed of the request. See docs/server-idempotency.md.
 type Handler struct {
 	Options
 
