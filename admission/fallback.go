@@ -46,7 +46,6 @@ var (
 // connecting. Late answers do not count then, and with failClosed requests wait for it.
 type storeWithFallback struct {
 	store      Store
-	prefix     string // of the keys: a store may hold those of other quotas
 	timeout    time.Duration
 	failClosed bool
 
@@ -79,7 +78,8 @@ type takeResult struct {
 	err    error
 }
 
-func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule) (Result, error) {
+// take calls the store's Take.
+func (s *storeWithFallback) take(ctx context.Context, key string, want, least int, r Rule) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
@@ -99,7 +99,7 @@ func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule)
 			s.calls.Add(-1)
 			results <- t
 		}()
-		t.result, t.err = s.store.Take(limited, s.prefix+key, n, n, r)
+		t.result, t.err = s.store.Take(limited, key, want, least, r)
 	}()
 	var t takeResult
 	select {

@@ -33,8 +33,9 @@ var ErrStore = errors.New("admission: the quota's store did not answer")
 // did not answer. A client that follows these fields and shares its key with no other client
 // is never rejected.
 //
-// A response with Idempotency-Replayed: true costs nothing: its cost is returned. So
-// Quota belongs around idempotency.Handler, and inside of a Shedder.
+// A response with Idempotency-Replayed: true costs nothing: its cost is returned, up to Limit
+// units of a key in any Window. So Quota belongs around idempotency.Handler, and inside of a
+// Shedder.
 //
 // Limit must be set; all other zero values are ready for use. A Quota is safe for
 // concurrent use, and must not be modified after its first use or copied. Its Handlers
@@ -100,6 +101,12 @@ type Quota struct {
 	policy policy
 	own    quotastore.Memory
 	shared *storeWithFallback // nil without Store
+	prefix string             // of the keys in Store, which may hold those of other quotas
+
+	// What was returned for replays has a quota too.
+	returns      Rule
+	ownReturned  quotastore.Memory
+	returnPrefix string
 }
 
 // Validate returns all errors of the configuration, joined, or nil. Call it when the
@@ -144,10 +151,13 @@ func (q *Quota) init() {
 			return
 		}
 		q.rule = q.asRule()
+		q.returns = Rule{Limit: q.rule.Limit, Window: q.rule.Window, Sliding: true}
 		name := cmp.Or(q.Name, defaultName)
+		q.prefix = separable.Replace(name) + ":"
+		q.returnPrefix = "%returned:" + q.prefix // no prefix of a name begins like this: its "%" is "%25"
 		q.policy = newPolicy(name, q.rule, q.Cost != nil)
 		if q.Store != nil {
-			q.shared = &storeWithFallback{store: q.Store, prefix: separable.Replace(name) + ":", timeout: cmp.Or(q.Timeout, defaultStoreTimeout), failClosed: q.FailClosed}
+			q.shared = &storeWithFallback{store: q.Store, timeout: cmp.Or(q.Timeout, defaultStoreTimeout), failClosed: q.FailClosed}
 		}
 	})
 }
@@ -174,7 +184,7 @@ func (q *Quota) take(ctx context.Context, key string, n int) (result Result, sha
 	if n > q.rule.Capacity() {
 		return Result{}, true, quotastore.ErrExceedsBurst
 	}
-	result, err = q.shared.take(ctx, key, n, q.rule)
+	result, err = q.shared.take(ctx, q.prefix+key, n, n, q.rule)
 	switch {
 	case err == nil:
 		if !result.OK && !q.FailClosed {
@@ -195,15 +205,20 @@ func (q *Quota) take(ctx context.Context, key string, n int) (result Result, sha
 	return result, false, err
 }
 
-// giveBack returns the cost of a request to where it was taken. The request's context
-// may have ended, so it is not used.
+// giveBack returns the cost of a replay to where it was taken: of each key at most Limit units in any Window, because
+// replays would be free without limit otherwise. The request's context may have ended, so it is not used.
 func (q *Quota) giveBack(ctx context.Context, key string, n int, shared bool) {
 	ctx = context.WithoutCancel(ctx)
 	if !shared {
-		_, _ = q.own.Take(ctx, key, -n, 0, q.rule)
+		may, _ := q.ownReturned.Take(ctx, key, n, 0, q.returns)
+		_, _ = q.own.Take(ctx, key, -may.Allowed, 0, q.rule)
 		return
 	}
-	if _, err := q.shared.take(ctx, key, -n, q.rule); err != nil && !errors.Is(err, errStoreNotCalled) {
+	may, err := q.shared.take(ctx, q.returnPrefix+key, n, 0, q.returns)
+	if err == nil && may.Allowed > 0 {
+		_, err = q.shared.take(ctx, q.prefix+key, -may.Allowed, 0, q.rule)
+	}
+	if err != nil && !errors.Is(err, errStoreNotCalled) {
 		q.Trace.storeFailed(&Event{Quota: q.policy.name, Key: key, Err: err})
 	}
 }

@@ -89,6 +89,7 @@ type problemBody struct {
 
 func readProblem(tb testing.TB, resp *http.Response) problemBody {
 	tb.Helper()
+	require.Equal(tb, []string{"?0"}, resp.Header.Values("Request-Executed"), "A21: nothing was executed of a rejected request")
 	require.Equal(tb, "application/problem+json", resp.Header.Get("Content-Type"))
 	var p problemBody
 	require.NoError(tb, json.NewDecoder(resp.Body).Decode(&p))
@@ -105,6 +106,7 @@ func TestQuota_headerFields(t *testing.T) {
 		h := quota.Handler(ok())
 		first := ask(t, h)
 		require.Equal(t, http.StatusOK, first.StatusCode)
+		require.Empty(t, first.Header.Values("Request-Executed"), "A21: only a rejection has it")
 		require.Equal(t, []string{`"default";q=100;w=60`}, first.Header.Values("RateLimit-Policy"))
 		require.Equal(t, []string{`"default";r=99;t=1`}, first.Header.Values("RateLimit"))
 		require.Equal(t, "100", first.Header.Get("X-RateLimit-Limit"))
@@ -446,7 +448,7 @@ func TestQuota_replayReturnsCost(t *testing.T) {
 				require.NoError(t, err)
 				return result.Remaining
 			}
-			for range 20 {
+			for range 2 {
 				require.Equal(t, http.StatusOK, ask(t, h, header("X-Do", "replay")).StatusCode)
 			}
 			ask(t, h, header("X-Do", "replay without a client"), func(r *http.Request) { *r = *r.WithContext(ctx) })
@@ -461,6 +463,60 @@ func TestQuota_replayReturnsCost(t *testing.T) {
 			ask(t, h, header("X-Do", "slow replay"))
 			require.Equal(t, 10, left(), "no more than Limit")
 		})
+	}
+}
+
+// A20: replays are not free without limit. In any window at most Limit units of a key are returned, whatever the store.
+func TestQuota_replaysReturnAtMostLimit(t *testing.T) {
+	const limit, window = 10, time.Minute
+	replays := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Idempotency-Replayed", "true") })
+	for _, row := range []struct {
+		name  string
+		store func() quotastore.Store // nil: none
+	}{
+		{"memory", nil},
+		{"shared by two", func() quotastore.Store { return new(quotastore.Memory) }},
+		{"a store that fails: the local bucket", func() quotastore.Store {
+			return storeFunc(func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
+				return quotastore.Result{}, errors.New("down")
+			})
+		}},
+	} {
+		for _, sliding := range []bool{false, true} {
+			for _, cost := range []int{1, 3, 10} {
+				bubble.Run(t, fmt.Sprintf("%s, sliding %v, cost %d", row.name, sliding, cost), func(t *testing.T) {
+					q := admission.Quota{Limit: limit, Window: window, Sliding: sliding, Cost: func(*http.Request) int { return cost }}
+					handlers := []http.Handler{q.Handler(replays)}
+					if row.store != nil {
+						q.Store = row.store()
+					}
+					if row.name == "shared by two" {
+						other := admission.Quota{Limit: limit, Window: window, Sliding: sliding, Cost: q.Cost, Store: q.Store}
+						handlers = append(handlers, other.Handler(replays))
+					}
+					served := func(address string) (n int) {
+						for i := range 200 {
+							if ask(t, handlers[i%len(handlers)], from(address)).StatusCode == http.StatusOK {
+								n += cost
+							}
+						}
+						return n
+					}
+					at := served("192.0.2.1:1")
+					require.LessOrEqual(t, at, 2*limit)
+					require.Greater(t, at, 2*limit-cost)
+					require.Zero(t, served("192.0.2.1:1"))
+					require.Equal(t, at, served("192.0.2.2:1"), "another key")
+					const seconds = 600
+					total := 0
+					for range seconds {
+						sleep(time.Second)
+						total += served("192.0.2.1:1")
+					}
+					require.LessOrEqual(t, total, 2*limit*seconds/60)
+				})
+			}
+		}
 	}
 }
 

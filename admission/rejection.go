@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // The problem types that draft-ietf-httpapi-ratelimit-headers-11 (section 5) asks IANA to
@@ -52,22 +54,24 @@ func jittered(d time.Duration) time.Duration {
 	return d + rand.N(d/2+1)
 }
 
-// reject responds with the problem. A wait of 0 means no Retry-After.
+// reject responds with the problem. A wait of 0 means no Retry-After. Nothing was executed of a request that is rejected, and
+// the response says so.
 func reject(w http.ResponseWriter, r *http.Request, p *problem, wait time.Duration) {
 	h := w.Header()
-	values := [...]string{"application/problem+json", "no-store", p.length, "", "", "false"}
+	values := [...]string{"application/problem+json", "no-store", p.length, field.NotExecuted, "", "", "false"}
 	set := func(name string, i int) { h[name] = values[i : i+1 : i+1] }
 	set("Content-Type", 0)
 	set("Cache-Control", 1)
 	set("Content-Length", 2)
+	set(field.ExecutedHeader, 3)
 	if wait > 0 {
-		values[3] = strconv.FormatInt(wholeSeconds(wait), 10)
-		values[4] = strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10)
-		set("Retry-After", 3)
-		set("Retry-After-Ms", 4)
+		values[4] = strconv.FormatInt(wholeSeconds(wait), 10)
+		values[5] = strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10)
+		set("Retry-After", 4)
+		set("Retry-After-Ms", 5)
 	}
 	if p.permanent {
-		set("X-Should-Retry", 5)
+		set("X-Should-Retry", 6)
 	}
 	before := respondsFirst(w, r)
 	w.WriteHeader(p.status)

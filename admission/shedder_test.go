@@ -108,7 +108,9 @@ func TestShedder_rejection(t *testing.T) {
 		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Admitted: 1, Rejected: 1}, s.State())
 		close(g.gate)
 		require.Equal(t, http.StatusNoContent, (<-first).status)
-		require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
+		passed := ask(t, h)
+		require.Equal(t, http.StatusNoContent, passed.StatusCode)
+		require.Empty(t, passed.Header.Values("Request-Executed"), "A21: only a rejection has it")
 		require.Zero(t, s.State().InFlight)
 	})
 }

@@ -25,6 +25,9 @@ const firstRead = 64 << 10
 // readBody reads the request body of at most limit bytes (negative: no limit), and
 // replaces it by an unread copy. The errors are errBodyTooLarge and errBodyCut. The
 // request's ContentLength does not change, and its trailer is set.
+//
+// The length is not compared with ContentLength. net/http finds a body that ends too early, and middleware that
+// decompresses a body keeps the length of the compressed one.
 func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -36,11 +39,6 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	body, err := readUpTo(r.Body, limit, r.ContentLength)
 	if err != nil {
 		return nil, err
-	}
-	// net/http detects a body that ends too early, but a direct call of ServeHTTP does
-	// not. A longer body was decompressed by middleware that kept the length.
-	if int64(len(body)) < r.ContentLength {
-		return nil, fmt.Errorf("%w: %d of %d bytes", errBodyCut, len(body), r.ContentLength)
 	}
 	r.Body = &unreadBody{unread: bytes.NewReader(body), under: r.Body}
 	return body, nil

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -135,7 +137,7 @@ func TestHandler_twoInARow(t *testing.T) {
 	}
 }
 
-// A problem's kind, status and fields are a contract with clients: change this
+// I5, I6: a problem's kind, status and fields are a contract with clients: change this
 // table only together with docs/server-idempotency.md.
 func TestProblemsAreAContract(t *testing.T) {
 	ok := answer(http.StatusCreated, "made")
@@ -153,20 +155,21 @@ func TestProblemsAreAContract(t *testing.T) {
 		kind, title, detail string
 		status              int
 		should, after       string // X-Should-Retry, Retry-After
+		unexecuted          bool   // Request-Executed: ?0
 		rig                 *rig
 		request             func(*http.Request)
 		twice               bool // the second response counts
 	}{
-		{kind: "key-missing", title: "An idempotency key is required", detail: "Send one in Idempotency-Key.", status: 400, rig: memory(ok),
+		{kind: "key-missing", title: "An idempotency key is required", detail: "Send one in Idempotency-Key.", status: 400, unexecuted: true, rig: memory(ok),
 			request: func(r *http.Request) { r.Header.Del("Idempotency-Key") }},
-		{kind: "key-invalid", title: "The idempotency key is malformed", detail: "Idempotency-Key is there more than once", status: 400, rig: memory(ok),
+		{kind: "key-invalid", title: "The idempotency key is malformed", detail: "Idempotency-Key is there more than once", status: 400, unexecuted: true, rig: memory(ok),
 			request: func(r *http.Request) { r.Header.Add("Idempotency-Key", "b") }},
-		{kind: "scope", title: "The request does not belong to a known account", status: 403, rig: memory(ok),
+		{kind: "scope", title: "The request does not belong to a known account", status: 403, unexecuted: true, rig: memory(ok),
 			request: func(r *http.Request) { r.Header.Set("Tenant", "unknown") }},
-		{kind: "body-incomplete", title: "The request's body is incomplete", status: 400, rig: memory(ok),
-			request: func(r *http.Request) { r.ContentLength++ }},
+		{kind: "body-incomplete", title: "The request's body is incomplete", status: 400, unexecuted: true, rig: memory(ok),
+			request: func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)) }},
 		{kind: "body-too-large", title: "The request's body is too large", detail: "The limit is 3 bytes.", status: 413,
-			rig: memory(ok, func(h *idempotency.Handler) { h.MaxBody = 3 })},
+			unexecuted: true, rig: memory(ok, func(h *idempotency.Handler) { h.MaxBody = 3 })},
 		{kind: "in-progress", title: "A request with this key is being executed", status: 409, after: "1", rig: inProgress},
 		{kind: "mismatch", title: "The key was used for another request", status: 422, should: "false", twice: true, rig: memory(ok),
 			request: func(r *http.Request) { r.URL.RawQuery = "n=" + time.Now().String() }},
@@ -177,11 +180,17 @@ func TestProblemsAreAContract(t *testing.T) {
 		{kind: "no-response", title: "The handler gave no complete response", status: 500, should: "false", rig: memory(nothing)},
 		{kind: "load", title: "The request was executed before; its response is not available now", status: 503, twice: true,
 			rig: memory(refers(http.StatusCreated), rebuild(idempotency.Result{}, errDown))},
-		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
+		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1", unexecuted: true,
 			rig: failing(onReserve, errDown)},
+		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503,
+			rig: failing(onComplete, errDown)},
+		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
+			rig: newRig(faulty(store, rule{onReserve, 1, always, fault{before: errDown}}), ok)}, // another execution is in progress
+		{kind: "uncommittable", title: "The handler's writes cannot be committed; nothing was done", status: 500, should: "false",
+			rig: newRig(faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: driver.ErrUncommittable}}), ok, transactional)},
 		{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: 503,
 			rig: failing(onComplete, idempotency.ErrLeaseLost)},
-		{kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false", rig: newRig(nil, ok)},
+		{kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false", unexecuted: true, rig: newRig(nil, ok)},
 	} {
 		bubble.Run(t, row.kind, func(t *testing.T) {
 			send := func() *httptest.ResponseRecorder {
@@ -213,6 +222,9 @@ func TestProblemsAreAContract(t *testing.T) {
 			if row.after != "" {
 				header.Set("Retry-After", row.after)
 			}
+			if row.unexecuted {
+				header.Set("Request-Executed", "?0")
+			}
 			assert.Equal(t, header, w.Header())
 			event := row.rig.last(t)
 			assert.Equal(t, row.status, event.Code)
@@ -231,7 +243,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
-		"mismatch 422", "unreplayable 409", "load 503", "unknown 409", "no-response 500", "store 503", "lease-lost 503", "misconfigured 500",
+		"mismatch 422", "unreplayable 409", "load 503", "unknown 409", "no-response 500", "uncommittable 500", "store 503", "lease-lost 503", "misconfigured 500",
 	}, documented)
 }
 

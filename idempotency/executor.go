@@ -64,7 +64,8 @@ func (x *executor) checkStore() {
 
 // start claims an operation and begins its execution if the claim is granted. If the
 // caller's deadline has passed by then, or the time of the execution is over, it is not
-// begun.
+// begun. After an error nothing was executed for this claim, but another execution may be in
+// progress: the Decision says so.
 func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
 	if x.check != nil {
 		if err := x.check.passed(ctx, x.store); err != nil {
@@ -92,7 +93,10 @@ func (x *executor) wait(ctx context.Context, claim *driver.Claim) (*execution, d
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		asked := time.Now()
 		e, reservation, err := x.claim(ctx, claim, asked)
-		if reservation.Decision != driver.DecisionInProgress || !asked.Add(pause).Before(deadline) ||
+		if err != nil && pause > minPause {
+			reservation.Decision = driver.DecisionInProgress // the answer before
+		}
+		if err != nil || reservation.Decision != driver.DecisionInProgress || !asked.Add(pause).Before(deadline) ||
 			sleep.Jittered(ctx, pause) != nil {
 			return e, reservation, err
 		}
@@ -139,6 +143,8 @@ func isRetryable(err error) bool {
 // find answers a claim that failed with err by reading: a store that cannot write
 // still answers duplicates. If the claim was granted after all, find releases it,
 // because nothing was executed. Decide needs no time for these records.
+//
+// If another execution is in progress, as far as is known, the answer has that Decision beside the error.
 func (x *executor) find(ctx context.Context, claim *driver.Claim, err error) (driver.Reservation, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTimeout)
 	defer cancel()
@@ -149,6 +155,7 @@ func (x *executor) find(ctx context.Context, claim *driver.Claim, err error) (dr
 	_, reservation := driver.Decide(&record, claim, time.Time{})
 	switch {
 	case reservation.Decision == driver.DecisionInProgress:
+		return reservation, err
 	case reservation.Decision != driver.Acquired:
 		reservation.Record = record
 		return reservation, nil

@@ -254,6 +254,8 @@ func TestReadBody(t *testing.T) {
 		{"no limit", strings.NewReader(large), -1, -1, large, nil, false},
 		{"the largest limit", strings.NewReader("hello"), -1, math.MaxInt64, "hello", nil, false},
 		{"unpacked on the way", strings.NewReader("hello"), 2, 10, "hello", nil, false},
+		{"unpacked on the way, and shorter than packed", strings.NewReader("hello"), 9, 10, "hello", nil, false},
+		{"unpacked on the way, and empty", strings.NewReader(""), 9, 10, "", nil, false},
 
 		{"too large by its word", strings.NewReader("hello"), 11, 10, "", errBodyTooLarge, true},
 		{"far too large by its word", strings.NewReader("hello"), math.MaxInt64, 10, "", errBodyTooLarge, true},
@@ -263,9 +265,9 @@ func TestReadBody(t *testing.T) {
 		{"endless", endless{}, -1, 1 << 20, "", errBodyTooLarge, false},
 		{"too large and broken", io.MultiReader(strings.NewReader("hello"), iotest.ErrReader(broken)), -1, 4, "", errBodyTooLarge, false},
 		{"a smaller limit of an outer handler", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 3), 5, 10, "", errBodyTooLarge, false},
-		{"ends early", strings.NewReader("hel"), 5, 10, "", errBodyCut, false},
-		{"ends at once", strings.NewReader(""), 5, 10, "", errBodyCut, false},
-		{"announces much", strings.NewReader("hel"), 1 << 40, -1, "", errBodyCut, false},
+		{"ends early", cut("hel"), 5, 10, "", errBodyCut, false},
+		{"ends at once", cut(""), 5, 10, "", errBodyCut, false},
+		{"announces much", cut("hel"), 1 << 40, -1, "", errBodyCut, false},
 		{"breaks", io.MultiReader(strings.NewReader("hel"), iotest.ErrReader(broken)), 5, 10, "", errBodyCut, false},
 		{"times out", iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("hello"))), 5, 10, "", errBodyCut, false},
 	} {
@@ -298,6 +300,11 @@ func TestReadBody(t *testing.T) {
 			require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 		})
 	}
+}
+
+// cut is a body as net/http reads it from a connection that ends too early.
+func cut(body string) io.Reader {
+	return io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))
 }
 
 type endless struct{}

@@ -29,6 +29,8 @@ import (
 // flushing does nothing and hijacking is not supported. The inner handler's context
 // ends with the lease and the Timeout, but not when the client leaves. The request's
 // deadline ends transactional work only; no work begins after it. A handler that returns without a response gets a 500: call WriteHeader(200).
+//
+// A response of the Handler itself has Request-Executed: ?0 if nothing was executed of the request. See docs/server-idempotency.md.
 type Handler struct {
 	Options
 
@@ -235,7 +237,9 @@ func (v *requestHandler) serve() {
 	case errors.Is(err, ErrInvalid):
 		v.reject(misconfigured, Misconfigured, err, "")
 	case err != nil:
-		v.reject(storeFailed, unclaimed(v.r.Context(), err), err, "")
+		p := storeFailed
+		p.unexecuted = reservation.Decision != driver.DecisionInProgress
+		v.reject(p, unclaimed(v.r.Context(), err), err, "")
 	case e != nil:
 		v.event.Owner = claim.Owner
 		v.execute(e)
@@ -341,6 +345,8 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 		v.reject(outcomeUnknown, OutcomeUnknown, err, "")
 	case errors.Is(err, ErrLeaseLost):
 		v.reject(leaseLost, LeaseLost, err, "")
+	case errors.Is(err, driver.ErrUncommittable):
+		v.reject(uncommittable, StoreFailed, err, "")
 	case c.failure != nil:
 		v.suppressBody(c.failure, status, err)
 	case err == nil && status == Unknown:
@@ -353,8 +359,8 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 	default:
 		v.emit(status, err)
 		p := storeFailed
-		if v.executor.transactor == nil {
-			p.again = 0 // the work is done
+		if !errors.Is(err, errRolledBack) {
+			p.again = 0 // the work is done, or may be
 		}
 		v.reject(p, StoreFailed, err, "")
 	}

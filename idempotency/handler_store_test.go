@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -44,6 +46,7 @@ type failure struct {
 
 	status int    // of the first response
 	kind   string // its problem, "": the handler's own
+	doubt  bool   // the work may be done, although it is transactional
 	d      idempotency.Disposition
 	record idempotency.Status // 0: none
 	took   time.Duration      // at least
@@ -69,8 +72,9 @@ func (f *failure) run(t *testing.T, store idempotency.Store, faults *faultyStore
 	if f.kind != "" {
 		requireProblem(t, first, f.status, f.kind)
 		if f.status == http.StatusServiceUnavailable {
-			undone := r.executions.Load() == 0 || r.Transactional && f.kind == "store"
+			undone := r.executions.Load() == 0 || r.Transactional && f.kind == "store" && !f.doubt
 			assert.Equal(t, undone, first.Header().Get("Retry-After") != "", "it says that no work was done")
+			assert.Equal(t, r.executions.Load() == 0, first.Header().Get("Request-Executed") == "?0")
 		}
 	} else {
 		require.Equal(t, f.status, first.Code, "%s", first.Body)
@@ -287,6 +291,35 @@ func TestReserveHangs(t *testing.T) {
 			requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
 			assert.LessOrEqual(t, time.Since(began), row.most)
 			assert.Equal(t, row.calls, store.counts())
+		})
+	}
+}
+
+// I6: a duplicate that waits for an execution in progress does not learn, when the store fails, that nothing was executed.
+func TestRequestExecuted_duplicateWaits(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		rules []rule
+	}{
+		{"the claim fails, and reading does not", []rule{{onReserve, 3, always, fault{before: errDown}}}},
+		{"the store is down", []rule{{onReserve, 3, always, fault{before: errDown}}, {onLoad, 1, always, fault{before: errDown}}}},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory), row.rules...)
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(10 * time.Second)
+				w.WriteHeader(http.StatusCreated)
+			}, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
+			first := r.goPost(t)
+			synctest.Wait()
+			w := r.post(t) // its first claim finds the execution
+			requireProblem(t, w, http.StatusServiceUnavailable, "store")
+			assert.Empty(t, w.Header().Values("Request-Executed"))
+			store.heal()
+			for _, w := range []*httptest.ResponseRecorder{<-first, r.post(t)} {
+				require.Equal(t, http.StatusCreated, w.Code)
+				assert.Empty(t, w.Header().Values("Request-Executed"))
+			}
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // replayedHeader marks the replay of an earlier response.
@@ -59,7 +61,7 @@ func ofOneResponse(canonical string) bool {
 	name := strings.TrimPrefix(canonical, "X-")
 	switch name {
 	case "Connection", "Keep-Alive", "Te", "Transfer-Encoding", "Upgrade", // RFC 9110, section 7.6.1
-		"Date", "Age", "Server-Timing", replayedHeader:
+		"Date", "Age", "Server-Timing", field.ExecutedHeader, replayedHeader:
 		return true
 
 	// Credentials and challenges: a duplicate may come from another user of the tenant,

@@ -161,7 +161,7 @@ func TestResult_storesNoCredentials(t *testing.T) {
 		"access-token", "X-Access-Token", "refresh-token", "X-Refresh-Token", "X-Id-Token", "X-Session-Token",
 		"CSRF-Token", "X-CSRF-Token", "X-CSRFToken", "X-XSRF-TOKEN", "X-Subject-Token", "X-Amz-Security-Token",
 		"Date", "Age", "Server-Timing", "RateLimit", "RateLimit-Policy", "RateLimit-Reset",
-		"X-RateLimit-Remaining", "X-Rate-Limit-Remaining",
+		"X-RateLimit-Remaining", "X-Rate-Limit-Remaining", "Request-Executed",
 	}
 	for _, name := range names {
 		for _, spelled := range []string{name, strings.ToLower(name), http.CanonicalHeaderKey(name)} {

@@ -46,7 +46,8 @@ const (
 	// Panicked means that the work panicked.
 	Panicked Disposition = "panicked"
 
-	// StoreFailed means that the store, or Handler.LoadResult, failed or was busy.
+	// StoreFailed means that the store, or Handler.LoadResult, failed or was busy, or that the work's transaction
+	// cannot be committed.
 	StoreFailed Disposition = "store_failed"
 
 	// Canceled means that the client left, or that the context was canceled, before

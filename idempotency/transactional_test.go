@@ -122,11 +122,15 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 	done := failure{status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1}
 	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 2}
 	unheard := undone // it was committed, and the client learns it from its next request
-	unheard.record, unheard.replay, unheard.runs = idempotency.Completed, true, 1
+	unheard.record, unheard.replay, unheard.runs, unheard.doubt = idempotency.Completed, true, 1, true
 	late := unheard // it is committed even later
 	late.record = 0
 	before := undone // the work was not even begun
 	before.runs = 1
+	unresolved := undone // it was not committed, but that is not known
+	unresolved.doubt = true
+	never := undone
+	never.status, never.kind = 500, "uncommittable"
 	overtaken := undone
 	overtaken.kind, overtaken.d = "lease-lost", idempotency.LeaseLost
 	for _, row := range []failure{
@@ -147,9 +151,10 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 		undone.named("the commit fails, and the store is away for a while", rule{onCommit, 1, 0, down}, rule{onBegin, 2, 12, down}),
 		done.named("the commit's answer is lost, and a Begin hangs", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 0, fault{delay: time.Hour}}),
 		unheard.named("the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
-		undone.named("the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
+		unresolved.named("the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
 		overtaken.named("another execution has the record at the commit", rule{onCommit, 1, 0, lease}),
-		undone.named("a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)}}),
+		undone.named("the transaction has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: too many connections", driver.ErrTransactionFailed)}}),
+		never.named("the writes can never be committed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrUncommittable)}}),
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			ledger := newLedger()

@@ -1,6 +1,8 @@
 package frameworks
 
 import (
+	"bytes"
+	"compress/gzip"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -111,6 +114,36 @@ func TestEcho_wrapMiddlewareIsNoResponse(t *testing.T) {
 		assert.Contains(t, w.Body.String(), "#"+want)
 		assert.False(t, replayed(w))
 	}
+}
+
+// I8: middleware that decompresses bodies keeps the Content-Length of the compressed one, which may be longer.
+func TestEcho_decompressesBodies(t *testing.T) {
+	s := newService()
+	e := echo.New()
+	e.Use(middleware.Decompress(), echo.WrapMiddleware(authenticate))
+	e.POST("/charges", s.echoCharge, echoOnce(s, "charge"))
+	server := httptest.NewServer(e)
+	defer server.Close()
+	const body = `{"amount": 10}`
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(w, body)
+	require.NoError(t, w.Close())
+	require.Greater(t, packed.Len(), len(body))
+	for _, again := range []string{"", "true"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/charges", bytes.NewReader(packed.Bytes()))
+		require.NoError(t, err)
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}, "Idempotency-Key": {"k"}}
+		r.SetBasicAuth("ann", "")
+		resp, err := server.Client().Do(r)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusCreated, resp.StatusCode, "%s", text)
+		require.Equal(t, again, resp.Header.Get("Idempotency-Replayed"))
+	}
+	assert.EqualValues(t, 1, s.charges.Load())
 }
 
 // A handler that writes nothing has no response, unless the framework writes one.

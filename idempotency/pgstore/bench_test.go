@@ -169,6 +169,100 @@ func (s *service) compare(b *testing.B, clients int, kinds []kind) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// records are the ways to execute an operation once without any work, beside what a service writes by hand: an INSERT that may
+// conflict, and an UPDATE with the response. Its table has one more index, because old keys must be found and deleted.
+var records = []kind{
+	{"hand", (*service).hand},
+	{"leased", (*service).detached},
+	{"transactional", (*service).alone},
+}
+
+const handTable = `CREATE TABLE requests (
+	tenant text NOT NULL, operation text NOT NULL, key text NOT NULL, fingerprint text NOT NULL, status smallint NOT NULL, owner text NOT NULL,
+	created timestamptz NOT NULL DEFAULT now(), code integer, header text, body bytea, PRIMARY KEY (tenant, operation, key)
+);
+CREATE INDEX ON requests (created)`
+
+func (s *service) hand(ctx context.Context) error {
+	claim := benchClaim(s.key())
+	tag, err := s.pool.Exec(ctx, `INSERT INTO requests (tenant, operation, key, fingerprint, status, owner) VALUES ($1, $2, $3, $4, 1, $5)
+		ON CONFLICT DO NOTHING`, claim.Scope, claim.Operation, claim.Key, string(claim.Fingerprint), claim.Owner)
+	if err != nil || tag.RowsAffected() != 1 {
+		return fmt.Errorf("%v, %w", tag, err)
+	}
+	header, err := driver.EncodeHeader(completed.Result.Header)
+	if err != nil {
+		return err
+	}
+	return errOf(s.pool.Exec(ctx, `UPDATE requests SET status = 2, code = $4, header = $5, body = $6 WHERE tenant = $1 AND operation = $2 AND key = $3`,
+		claim.Scope, claim.Operation, claim.Key, completed.Result.Code, string(header), completed.Result.Body))
+}
+
+func (s *service) alone(ctx context.Context) error {
+	reservation, tx, err := s.store.Begin(ctx, benchClaim(s.key()), time.Minute)
+	if err != nil || tx == nil {
+		return fmt.Errorf("%v, %w", reservation.Decision, err)
+	}
+	return tx.Commit(ctx, completed)
+}
+
+// BenchmarkRecord compares what a record costs with what the same costs by hand: processor time of the server and of this process,
+// and bytes of the write-ahead log. The kinds run in turn, and each figure is a median of the rounds.
+//
+//	go test -run '^$' -bench Record -benchtime 60x .
+func BenchmarkRecord(b *testing.B) {
+	all := newBench(b)
+	require.NoError(b, errOf(all.pool.Exec(b.Context(), handTable)))
+	for _, clients := range []int{1, 8} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) { all.compareRecords(b, clients) })
+	}
+}
+
+// recordsPerRound is the number of operations of a round.
+const recordsPerRound = 400
+
+func (s *service) compareRecords(b *testing.B, clients int) {
+	b.Helper()
+	cpu, wal := make([][]float64, len(records)), make([][]float64, len(records))
+	servers := s.backends(b)
+	for round := range b.N + 1 {
+		for i, k := range records {
+			used, written := processorTime(servers), s.walPosition(b)
+			atOnce(clients, func(int) {
+				for range recordsPerRound / clients {
+					if err := k.do(s, context.Background()); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			if round == 0 { // the statements were prepared
+				continue
+			}
+			cpu[i] = append(cpu[i], (processorTime(servers)-used).Seconds()*1e6/recordsPerRound)
+			wal[i] = append(wal[i], float64(s.walPosition(b)-written)/recordsPerRound)
+		}
+	}
+	cpuRatio, walRatio := make([]float64, b.N), make([]float64, b.N)
+	for i, k := range records {
+		for round := range b.N {
+			cpuRatio[round], walRatio[round] = cpu[i][round]/cpu[0][round], wal[i][round]/wal[0][round]
+		}
+		b.ReportMetric(median(cpu[i]), k.name+"-cpu-µs")
+		b.ReportMetric(median(wal[i]), k.name+"-wal-B")
+		b.ReportMetric(median(cpuRatio), k.name+"-cpu/hand")
+		b.ReportMetric(median(walRatio), k.name+"-wal/hand")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// walPosition returns the number of bytes that were ever written to the write-ahead log.
+func (s *service) walPosition(b *testing.B) (n int64) {
+	b.Helper()
+	require.NoError(b, s.pool.QueryRow(b.Context(), `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint`).Scan(&n))
+	return n
+}
+
 // backends returns the server's processes for the pool's connections.
 func (s *service) backends(b *testing.B) []int {
 	b.Helper()

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -11,7 +12,7 @@ import (
 
 // Reserve implements [driver.Store]. It waits for a connection of the pool for at most a
 // second, or a tenth of the time until the deadline if that is less, and for a lock on the
-// table for about a second; then the error is a driver.ErrStoreBusy.
+// table for about a second, to write and to read; then the error is a driver.ErrStoreBusy.
 func (o *operations) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
 	if err := claim.Validate(); err != nil {
 		return driver.Reservation{}, err
@@ -75,12 +76,10 @@ func (r *reserve) try(ctx context.Context) error {
 	return nil
 }
 
-// readAndInsert reads the record, and inserts it if there is none: in one round trip if
-// the key is probably new. A completed key is found even if the insertion fails, as on a
-// read-only server.
+// readAndInsert reads the record, and inserts it if there is none. If the key is probably new, it inserts first. A completed key
+// is found even if the insertion fails, as on a read-only server.
 func (r *reserve) readAndInsert(ctx context.Context) (before found, inserted *driver.Record, err error) {
 	c := r.claim
-	load := r.load(&c.ID, &before)
 	insert := &pgkit.Statement{Text: r.is.claim, Args: idArgs(&c.ID, string(c.Fingerprint), c.Owner,
 		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), Scan: func(from pgkit.Row) error {
 		inserted = &driver.Record{
@@ -91,14 +90,17 @@ func (r *reserve) readAndInsert(ctx context.Context) (before found, inserted *dr
 		inserted.Updated = inserted.Started
 		return err
 	}}
-	if r.predictor.newKey() && !r.within() {
-		err = r.through.Send(ctx, load, insert)
-		return before, inserted, err
+	first := r.predictor.newKey() && !r.within()
+	if first {
+		if err = r.through.Send(ctx, insert); inserted != nil {
+			return before, inserted, err
+		}
 	}
-	if err = r.through.Send(ctx, load); err == nil && before.record == nil {
+	failed := err
+	if err = r.through.Send(ctx, r.load(&c.ID, &before)); err == nil && before.record == nil && !first {
 		err = r.through.Send(ctx, insert)
 	}
-	return before, inserted, err
+	return before, inserted, cmp.Or(failed, err)
 }
 
 // change does a step of Decide to the record that was judged.

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 const (
@@ -33,6 +34,18 @@ type connection struct {
 	release func()
 	sql     sqlConn // database/sql's own connection; nil for a pgxpool.Pool
 	claims  bool    // for a claim, which does not wait long for locks
+}
+
+// closeIfBroken closes the connection, instead of returning it to the pool, if err says that its prepared statements are gone:
+// transactional work may have sent DEALLOCATE ALL. pgx does not know that, so each of the statements would fail once more.
+func (c *connection) closeIfBroken(ctx context.Context, err error) {
+	const noSuchStatement = "26000"
+	if !pgkit.HasCode(err, noSuchStatement) {
+		return
+	}
+	ctx, cancel := endContext(ctx)
+	defer cancel()
+	_ = c.Close(ctx) // The first error is what matters.
 }
 
 // connections takes connections from the caller's pool.

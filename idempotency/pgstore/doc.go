@@ -27,13 +27,20 @@
 //
 // PgBouncer may pool transactions. Before its version 1.21, and behind other proxies, pgx
 // must not prepare statements: default_query_exec_mode=exec in the DSN. Its query_wait_timeout
-// must be below the callers' attempt timeout.
+// must be below the callers' attempt timeout. In the modes exec and simple_protocol, values are text in the form of the
+// session, so DateStyle must be ISO and bytea_output hex, as they are by default. New and Check say so otherwise.
+//
+// The record is written in the transaction of the work, so after SET LOCAL ROLE that role needs the rights below. A SET
+// search_path does not matter.
 //
 // A service without the right to make tables sets Options.NoMigration, and needs:
 //
 //	GRANT USAGE ON SCHEMA … TO service;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO service;
 //	GRANT SELECT ON idempotency_records_version TO service;
+//
+// The record without a key is the store's own: it says up to when executions that died have been found. The tables have version 2.
+// Programs for version 1 must have ended before they are migrated.
 //
 // Do not partition the table by time: the key must be unique in the whole table. PostgreSQL
 // 13 and later are supported; the tests use 15. See docs/server-idempotency.md.

@@ -19,15 +19,17 @@ const maxLockWait = time.Second
 const (
 	// limitWait is an expression that sets lock_timeout until the end of the transaction, unless
 	// the session is stricter.
-	limitWait = `CASE WHEN current_setting('lock_timeout')::interval NOT BETWEEN '1 ms' AND '1 s'
-	THEN set_config('lock_timeout', '1s', true) END`
+	limitWait = `CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', '1s', true)
+	WHEN current_setting('lock_timeout')::interval > '1 s' THEN set_config('lock_timeout', '1s', true) END`
 
-	// noteWait and restoreWait give transactional work the lock_timeout of its session.
+	// noteWait and restoreWait give transactional work the lock_timeout of its session. Outside of a transaction restoreWait
+	// does nothing.
 	noteWait    = `set_config('pgstore.lock_timeout', current_setting('lock_timeout'), true)`
-	restoreWait = `SELECT set_config('lock_timeout', current_setting('pgstore.lock_timeout'), true)`
+	restoreWait = `SELECT CASE WHEN current_setting('pgstore.lock_timeout', true) <> ''
+	THEN set_config('lock_timeout', current_setting('pgstore.lock_timeout'), true) END`
 )
 
-// limited sends statements as one transaction that waits for locks for at most maxLockWait.
+// limited sends statements as one transaction that waits for locks for at most maxLockWait, and is on disk when it has committed.
 type limited struct {
 	conn    *connection
 	through pgkit.Sender
@@ -35,7 +37,7 @@ type limited struct {
 
 // Send implements pgkit.Sender.
 func (l limited) Send(ctx context.Context, statements ...*pgkit.Statement) error {
-	limit := &pgkit.Statement{Text: "SELECT " + limitWait}
+	limit := &pgkit.Statement{Text: "SELECT num_nulls(" + limitWait + ", " + pgkit.Durable + ")"}
 	if l.conn.knows(statements) {
 		err := l.through.Send(ctx, append([]*pgkit.Statement{limit}, statements...)...)
 		if err != nil {

@@ -2,15 +2,15 @@ package pgstore
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-//go:embed migrations/1.sql
-var first string
+//go:embed migrations/*.sql
+var steps embed.FS
 
 // ErrSchema means that the tables are missing, or are not those that this version of the
 // package reads and writes. Its text says what to run.
@@ -21,11 +21,30 @@ var ErrSchema = pgkit.ErrSchema
 // ignored. Many processes may call it at once. The error is an ErrSchema if a newer
 // program has made changes that this one cannot work with.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
-	s, err := schemaOf(options)
+	s, _, err := locate(ctx, pgkit.PGX(pool), options)
 	if err != nil {
 		return err
 	}
 	return s.Migrate(ctx, pool)
+}
+
+// locate is schemaOf with names that are qualified for good: if there is no Options.Schema, by the schema to which the search
+// path leads now. The search path may change, for example by SET LOCAL in the transaction of the work.
+func locate(ctx context.Context, through pgkit.Sender, options *Options) (*pgkit.Schema, *tables, error) {
+	if options == nil {
+		options = &Options{}
+	}
+	s, err := schemaOf(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.Locate(ctx, through); err != nil {
+		return nil, nil, err
+	}
+	found := *options
+	found.Schema = s.Name
+	s, err = schemaOf(&found)
+	return s, found.tables(), err
 }
 
 // Schema returns the SQL that Migrate executes where the tables have version from, or 0
@@ -50,8 +69,8 @@ func schemaOf(options *Options) (*pgkit.Schema, error) {
 	}
 	t := options.tables()
 	return &pgkit.Schema{
-		Name: t.schema, Versions: t.name + "_version", Steps: []string{first},
-		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open},
+		Name: t.schema, Versions: t.name + "_version", Steps: pgkit.ReadSteps(steps, "migrations/*.sql"),
+		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open, "{{leases}}", t.leases},
 		Table: t.name, Columns: map[string]string{
 			"scope": "text", "operation": "text", "key": "text", "fingerprint": "text", "owner": "text", "header": "text",
 			"status": "smallint", "takeover": "smallint", "generation": "bigint", "code": "bigint",

@@ -34,7 +34,7 @@ func TestNew_concurrent(t *testing.T) {
 				})
 				var versions int
 				require.NoError(t, newPool(t, dsn, nil).QueryRow(t.Context(), `SELECT count(*) FROM idempotency_records_version`).Scan(&versions))
-				assert.Equal(t, 1, versions)
+				assert.Equal(t, 2, versions)
 			})
 		}
 	}

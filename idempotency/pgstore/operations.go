@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func (o *operations) isRetryable(err error) bool {
 // committed.
 func (o *operations) run(ctx context.Context, acquire func(context.Context) (*connection, error), f func(pgkit.Sender) error) error {
 	serializable, began := false, time.Now()
-	err := pgkit.Repeat(ctx, o.isRetryable, func(last error) error {
+	err := pgkit.Repeat(ctx, o.isRetryable, func(last error) (err error) {
 		if o.within() {
 			return f(o.caller)
 		}
@@ -63,7 +64,10 @@ func (o *operations) run(ctx context.Context, acquire func(context.Context) (*co
 		if err != nil {
 			return err
 		}
-		defer conn.release()
+		defer func() {
+			conn.closeIfBroken(ctx, err)
+			conn.release()
+		}()
 		through := pgkit.PGX(conn)
 		if serializable = serializable || pgkit.HasCode(last, pgkit.SerializationFailure); serializable {
 			through = readCommitted{conn}
@@ -97,10 +101,27 @@ func (r readCommitted) Send(ctx context.Context, statements ...*pgkit.Statement)
 	return err
 }
 
-// Check implements [driver.Store]. The error is an ErrSchema that says what to run, or
-// PostgreSQL's.
+// Check implements [driver.Store]. The error is an ErrSchema that says what to run, a driver.ErrInvalid that says which parameter
+// of the session to change, or PostgreSQL's.
 func (o *operations) Check(ctx context.Context) error {
-	return o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error { return o.schema.Check(ctx, through) })
+	return o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error { return o.check(ctx, through) })
+}
+
+func (o *operations) check(ctx context.Context, through pgkit.Sender) error {
+	if err := o.schema.Check(ctx, through); err != nil {
+		return err
+	}
+	// In the modes exec and simple_protocol, values come as text, in the form of the session.
+	var unreadable error
+	err := through.Send(ctx, &pgkit.Statement{Text: `SELECT timestamptz 'epoch', decode('00', 'hex')`, Scan: func(from pgkit.Row) error {
+		unreadable = from.Scan(new(time.Time), new([]byte))
+		return unreadable
+	}})
+	if unreadable != nil {
+		return fmt.Errorf("%w: pgstore: pgx cannot read times or bytes as this session writes them (want DateStyle ISO and bytea_output hex, "+
+			"or another default_query_exec_mode): %w", driver.ErrInvalid, unreadable)
+	}
+	return err
 }
 
 // Renew implements [driver.Store].
@@ -123,8 +144,12 @@ func (o *operations) Complete(ctx context.Context, lease driver.Lease, outcome d
 	if err != nil {
 		return err
 	}
+	text := o.is.complete
+	if outcome.Status == driver.Unknown {
+		text = o.is.doubt
+	}
 	args := leaseArgs(&lease, int16(outcome.Status), result[0], result[1], result[2], result[3], microseconds(outcome.TTL))
-	return o.write(ctx, maxLeaseWait, &lease, o.is.complete, args, func(s driver.Status) bool {
+	return o.write(ctx, maxLeaseWait, &lease, text, args, func(s driver.Status) bool {
 		return s == driver.InProgress || outcome.Status != driver.Unknown
 	})
 }
@@ -148,10 +173,14 @@ func (o *operations) write(ctx context.Context, wait time.Duration, lease *drive
 	}
 	return o.writeLease(ctx, wait, func(through pgkit.Sender) error {
 		statement := pgkit.Statement{Text: text, Args: args}
-		if err := through.Send(ctx, &statement); err != nil || statement.Affected > 0 {
+		err := through.Send(ctx, &statement)
+		if pgkit.HasCode(err, pgkit.LockNotAvailable) {
+			return fmt.Errorf("%w: %w", errLocked, err)
+		}
+		if err != nil || statement.Affected > 0 {
 			return err
 		}
-		// Either the lease is lost, or the row is locked.
+		// Either the lease is lost, or the row is locked, which a transaction of the caller skips.
 		var status int16
 		owned := pgkit.Statement{Text: o.is.owned, Args: leaseArgs(lease), Scan: func(from pgkit.Row) error { return from.Scan(&status) }}
 		if err := through.Send(ctx, &owned); err != nil {
@@ -203,6 +232,9 @@ func (o *operations) Reap(ctx context.Context, limit int) (records []driver.Reco
 		records = nil
 		return through.Send(ctx, list(&records, o.is.reap, limit))
 	})
+	if err == nil && len(records) < limit && !o.within() { // a caller's transaction would hold the note
+		err = o.writeLease(ctx, maxLeaseWait, func(through pgkit.Sender) error { return through.Send(ctx, &pgkit.Statement{Text: o.is.reaped}) })
+	}
 	return records, err
 }
 
@@ -244,18 +276,9 @@ func (o *operations) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	n := 0
-	for _, text := range [...]string{o.is.sweep, o.is.sweepLapsed} {
-		if n >= limit {
-			break
-		}
-		statement := pgkit.Statement{Text: text, Args: []any{limit - n}}
-		if err := o.read(ctx, func(through pgkit.Sender) error { return through.Send(ctx, &statement) }); err != nil {
-			return n, err
-		}
-		n += int(statement.Affected)
-	}
-	return n, nil
+	statement := pgkit.Statement{Text: o.is.sweep, Args: []any{limit}}
+	err := o.read(ctx, func(through pgkit.Sender) error { return through.Send(ctx, &statement) })
+	return int(statement.Affected), err
 }
 
 // storable reports whether PostgreSQL accepts the text as a name.

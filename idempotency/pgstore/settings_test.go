@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -124,4 +125,34 @@ func bounds(t *testing.T, db interface {
 		all = append(all, value)
 	}
 	return all
+}
+
+// TestNew_textModes: where pgx reads values as text, their form must be the default one. The error comes at once, and not at the
+// first claim, which would leave its record.
+func TestNew_textModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		for _, parameter := range [][2]string{{"datestyle", "ISO"}, {"datestyle", "German"}, {"datestyle", "SQL"}, {"bytea_output", "hex"}, {"bytea_output", "escape"}} {
+			t.Run(mode+", "+parameter[0]+" "+parameter[1], func(t *testing.T) {
+				t.Parallel()
+				dsn := withParameter(t, withParameter(t, postgrestest.Open(t), "default_query_exec_mode", mode), parameter[0], parameter[1])
+				store, err := pgstore.New(t.Context(), newPool(t, dsn, nil), nil)
+				if (mode == "exec" || mode == "simple_protocol") && parameter[1] != "ISO" && parameter[1] != "hex" {
+					require.ErrorIs(t, err, driver.ErrInvalid)
+					require.ErrorContains(t, err, "want DateStyle ISO and bytea_output hex")
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, store.Check(t.Context()))
+				require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim("leased")), completed))
+				_, tx := begin(t, store, "transactional")
+				require.NoError(t, tx.Commit(t.Context(), completed))
+				for _, operation := range []string{"leased", "transactional"} {
+					record, err := store.Load(t.Context(), newClaim(operation).ID)
+					require.NoError(t, err)
+					require.Equal(t, completed.Result, record.Result)
+				}
+			})
+		}
+	}
 }

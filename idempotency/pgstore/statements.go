@@ -4,19 +4,25 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // statements are the store's SQL, with the table's names filled in.
 //
 // No statement depends on a connection's session or on this process's clock: durations
-// are sent in microseconds and added to clock_timestamp(). now() may be long ago in a
-// transaction of the caller.
+// are sent in microseconds and added to clock_timestamp() or statement_timestamp(). now() may
+// be long ago in a transaction of the caller.
+//
+// The parts of an expression cost the server more than the access to the row, so the statements of an execution that is claimed
+// and completed have few.
 type statements struct {
 	// Of executions with a lease.
-	claim, take, markUnknown, idle  string
-	renew, complete, release, owned string
-	reap, sweep, sweepLapsed        string
-	load, unknownOfAll, unknownOf   string
+	claim, take, markUnknown, idle string
+	renew, release, owned          string
+	complete, doubt                string // doubt completes as Unknown
+	reap, reaped, sweep            string
+	load, unknownOfAll, unknownOf  string
 
 	// Of transactional work. lock is for newTransactionSettings.
 	lock, read, wait, here                     string
@@ -48,7 +54,7 @@ const (
 		AND lease_expires IS NOT DISTINCT FROM $7::timestamptz`
 
 	// unlocked locks the row, and skips it if another transaction has locked it, because
-	// no statement may wait for a transaction. The conditions apply to the newest version
+	// no statement may wait for a transaction for longer than a moment. The conditions apply to the newest version
 	// of the row. NO KEY suffices, because the key does not change.
 	unlocked = ` FOR NO KEY UPDATE OF record SKIP LOCKED`
 
@@ -61,8 +67,8 @@ const (
 // the same names in several schemas.
 const name = `hashtextextended($1::text || chr(1) || $2::text || chr(1) || $3::text, '{{literal}}'::regclass::oid::bigint)`
 
-// gate is idle if no transactional work has the record.
-const gate = `(SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{durably}} OFFSET 0) AS gate`
+// gate is idle if no transactional work has the record. What makes the commits of claims durable is in limited.
+const gate = `(SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle OFFSET 0) AS gate`
 
 // claim inserts a record. It returns no row if there is a record, or if transactional
 // work has it.
@@ -70,10 +76,9 @@ const gate = `(SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{
 //nolint:dupword // started and updated are the same moment
 const claim = `INSERT INTO {{records}} (scope, operation, key, fingerprint, status, owner, generation, lease_expires, takeover,
 	started, updated, expires)
-SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1, t + $6::bigint * interval '1 microsecond', $8::smallint,
-	t, t, t + $7::bigint * interval '1 microsecond'
-FROM (SELECT clock_timestamp() AS t, pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{durably}} OFFSET 0) AS gate
-WHERE idle
+SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1, statement_timestamp() + $6::bigint * interval '1 microsecond', $8::smallint,
+	statement_timestamp(), statement_timestamp(), statement_timestamp() + $7::bigint * interval '1 microsecond'
+WHERE pg_try_advisory_xact_lock_shared(` + name + `)
 ON CONFLICT DO NOTHING
 RETURNING started, lease_expires, expires`
 
@@ -91,35 +96,50 @@ WHERE ctid = (SELECT ctid FROM {{records}} AS record, ` + gate + ` WHERE idle AN
 RETURNING ` + columns
 
 // unknown is the change to the record of an execution that died.
-const unknown = `status = 6, owner = '', generation = generation + 1, updated = clock_timestamp()`
+const unknown = `status = 6, ` + epoch + `, owner = '', generation = generation + 1, updated = clock_timestamp()`
 
 const markUnknown = `UPDATE {{records}} SET ` + unknown + `
 WHERE ctid = (SELECT ctid FROM {{records}} AS record, ` + gate + ` WHERE idle AND ` + judged + unlocked + `)
 RETURNING ` + columns
 
+// epoch is the end of the lease of an Unknown record, by which the index of leases finds it. An execution that has ended keeps the
+// end of its lease, so that its update writes no index.
+const epoch = `lease_expires = 'epoch'`
+
 // durable adds the expression of durability, for its side effect, to the row that a
 // statement changes.
 const durable = `{{records}} AS record, (SELECT {{durably}} OFFSET 0) AS durable`
 
-const reap = `UPDATE {{records}} SET ` + unknown + `
-WHERE ctid = ANY (ARRAY (SELECT ctid FROM ` + durable + `
-	WHERE ` + lapsed + ` AND takeover NOT IN (1, 2) LIMIT $1` + unlocked + `))
+// reap finds executions that died by the index of leases, which also has those that ended. To read each of these once, it begins
+// shortly before the time up to which all that died have been found. The margin is for claims that were committed late, and that
+// time does not count if the clock was set back.
+//
+// reaped notes the time, in the record without a key: that of the first one that is left, because its row was locked, or now.
+const (
+	reap = `UPDATE {{records}} SET ` + unknown + `
+WHERE ctid = ANY (ARRAY (SELECT ctid FROM ` + durable + ` WHERE ` + unreaped + ` LIMIT $1` + unlocked + `))
 RETURNING ` + columns
 
-const renew = `UPDATE {{records}} SET
-	lease_expires = clock_timestamp() + $6::bigint * interval '1 microsecond', updated = clock_timestamp()
-WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + holds + unlocked + `)`
+	unreaped = `lease_expires > coalesce((SELECT least(started, statement_timestamp()) FROM {{records}}
+		WHERE scope = '' AND operation = '' AND key = ''), '-infinity') - interval '10 seconds' AND ` + lapsed + ` AND takeover NOT IN (1, 2)`
 
-// complete ends a running or an Unknown record. The latter does not become Unknown again.
-const complete = `UPDATE {{records}} SET
-	status = $6::smallint, lease_expires = CASE WHEN $6::smallint = 6 THEN lease_expires END, code = $7::bigint, header = $8::text, body = $9::bytea, reference = $10::bytea,
+	reaped = `INSERT INTO {{records}} (scope, operation, key, fingerprint, owner, status, takeover, generation, started, updated, expires)
+SELECT '', '', '', '', '', 0, 0, 0, t AS started, t AS updated, 'infinity'
+FROM (SELECT coalesce(min(lease_expires), statement_timestamp()) AS t FROM {{records}} WHERE ` + unreaped + `) AS first
+ON CONFLICT (scope, operation, key) DO UPDATE SET started = excluded.started, updated = excluded.updated`
+)
+
+// renew, complete and release are the changes by the holder of a lease.
+const renew = `lease_expires = clock_timestamp() + $6::bigint * interval '1 microsecond', updated = clock_timestamp()`
+
+// complete ends a running or an Unknown record; with epoch it makes a running one Unknown. No index has a column that changes when
+// an execution ends, unless that takes more than a tenth of the TTL: then the update is HOT, and writes the row alone.
+const complete = `status = $6::smallint, code = $7::bigint, header = $8::text, body = $9::bytea, reference = $10::bytea,
 	updated = clock_timestamp(),
 	expires = CASE WHEN $11::bigint > 0 THEN clock_timestamp() + $11::bigint * interval '1 microsecond'
-		WHEN status = 6 THEN clock_timestamp() + (expires - started) ELSE expires END
-WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + mayEnd + ` AND (status = 1 OR $6::smallint <> 6)` + unlocked + `)`
+		WHEN status = 6 THEN clock_timestamp() + (expires - started) ELSE expires END`
 
-const release = `UPDATE {{records}} SET status = 3, lease_expires = NULL, updated = clock_timestamp()
-WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + mayEnd + unlocked + `)`
+const release = `status = 3, updated = clock_timestamp()`
 
 // owned returns the status of the record if the lease may end it, also if the row is
 // locked.
@@ -132,33 +152,25 @@ const (
 	read = `SELECT ` + columns + ` FROM {{records}} WHERE ` + byName
 )
 
-// unknownOfAll and unknownOf return a page of Unknown records, of all scopes or of one,
-// after the record of the first three arguments.
+// unknownOfAll and unknownOf return a page of Unknown records, of all scopes or of one, after the record of the first three
+// arguments. They are few, so each page finds all of them by the index of leases, and not in the order of the key.
 const (
-	unknownOfAll = `SELECT ` + columns + ` FROM {{records}}
-WHERE status = 6 AND lease_expires IS NOT NULL AND (scope, operation, key) > ($1, $2, $3) ORDER BY scope, operation, key LIMIT $4`
+	inDoubt = `WITH in_doubt AS MATERIALIZED (SELECT ` + columns + ` FROM {{records}} WHERE ` + epoch + ` AND status = 6)
+SELECT ` + columns + ` FROM in_doubt `
 
-	unknownOf = `SELECT ` + columns + ` FROM {{records}}
-WHERE status = 6 AND lease_expires IS NOT NULL AND scope = $1 AND (operation, key) > ($2, $3) ORDER BY operation, key LIMIT $4`
+	unknownOfAll = inDoubt + `WHERE (scope, operation, key) > ($1, $2, $3) ORDER BY scope, operation, key LIMIT $4`
+
+	unknownOf = inDoubt + `WHERE scope = $1 AND (operation, key) > ($2, $3) ORDER BY operation, key LIMIT $4`
 )
 
-// sweep and sweepLapsed delete records that are expired as Record.Expired says. An index
-// can find statement_timestamp(), but not clock_timestamp().
-const (
-	sweep = `DELETE FROM {{records}} WHERE ctid = ANY (ARRAY (
+// sweep deletes records that are expired as Record.Expired says. An index can find
+// statement_timestamp(), but not clock_timestamp().
+const sweep = `DELETE FROM {{records}} WHERE ctid = ANY (ARRAY (
 	SELECT ctid FROM {{records}}
-	WHERE expires <= statement_timestamp() AND lease_expires IS NULL
+	WHERE expires <= statement_timestamp() AND (status NOT IN (1, 6) OR ` + lapsed + ` AND takeover IN (1, 2))
 	ORDER BY expires LIMIT $1
 	FOR UPDATE SKIP LOCKED
 ))`
-
-	sweepLapsed = `DELETE FROM {{records}} WHERE ctid = ANY (ARRAY (
-	SELECT ctid FROM {{records}}
-	WHERE ` + lapsed + ` AND takeover IN (1, 2) AND expires <= statement_timestamp()
-	LIMIT $1
-	FOR UPDATE SKIP LOCKED
-))`
-)
 
 // lock begins transactional work. It is a statement of its own, because the read that
 // follows must see what the transaction that had the lock before has committed. The
@@ -201,19 +213,29 @@ const here = `SELECT transaction_timestamp() = $1::timestamptz`
 const insertAlone = insertion + ` SELECT ` + values + ` FROM (SELECT {{durably}} OFFSET 0) AS durable
 WHERE pg_try_advisory_xact_lock(` + name + `) ON CONFLICT DO NOTHING`
 
-// newStatements fills in the names, and the expression that makes a commit durable. A
-// caller decides that for its own transaction.
-func newStatements(t *tables, durably string) *statements {
+// impatient is true. It lets the statement fail if another transaction has the record's row for longer than a moment.
+const impatient = `num_nulls(set_config('lock_timeout', '10', true), {{durably}}) >= 0`
+
+// newStatements fills in the names, and the expression that makes a commit durable. A caller decides that for its own transaction,
+// and for its lock_timeout: there, a statement skips a row that is locked.
+func newStatements(t *tables, caller bool) *statements {
+	durably, before, after := pgkit.Durable, impatient+" AND ", ""
+	if caller {
+		durably, before, after = "NULL", "ctid = (SELECT ctid FROM {{records}} AS record WHERE ", unlocked+")"
+	}
 	fill := strings.NewReplacer(
 		"{{records}}", t.records,
 		"{{literal}}", strings.ReplaceAll(t.records, "'", "''"),
 		"{{durably}}", durably,
 		"{{status}}", "$5::smallint",
 	).Replace
+	held := func(change, condition string) string {
+		return fill("UPDATE {{records}} SET " + change + " WHERE " + before + condition + after)
+	}
 	return &statements{
 		claim: fill(claim), take: fill(take), markUnknown: fill(markUnknown), idle: fill(idle),
-		renew: fill(renew), complete: fill(complete), release: fill(release), owned: fill(owned),
-		reap: fill(reap), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
+		renew: held(renew, holds), complete: held(complete, mayEnd), doubt: held(complete+", "+epoch, holds), release: held(release, mayEnd), owned: fill(owned),
+		reap: fill(reap), reaped: fill(reaped), sweep: fill(sweep),
 		load: fill(load), read: fill(read), unknownOfAll: fill(unknownOfAll), unknownOf: fill(unknownOf),
 		lock: fill(lock), wait: fill(wait), here: here,
 		supersede: fill(supersede), insert: fill(insert), insertHere: fill(strings.Replace(insert, "{{status}}", insertHere, 1)), insertAlone: fill(insertAlone),
@@ -225,6 +247,7 @@ type tables struct {
 	schema                           string // "": the first of the search path
 	name                             string // of the records, not quoted
 	records, versions, expires, open string
+	leases                           string
 }
 
 func newTables(schema, table string) *tables {
@@ -241,5 +264,6 @@ func newTables(schema, table string) *tables {
 		versions: quoted(table + "_version"),
 		expires:  pgx.Identifier{table + "_expires"}.Sanitize(), // An index is in the schema of its table.
 		open:     pgx.Identifier{table + "_open"}.Sanitize(),
+		leases:   pgx.Identifier{table + "_leases"}.Sanitize(),
 	}
 }

@@ -31,7 +31,8 @@ var _ driver.Transactor = (*Store)(nil)
 // Options configure a Store. The zero value and nil are the defaults.
 type Options struct {
 	// Schema is the name of PostgreSQL's schema for the tables, which is created if it does not
-	// exist. "" means the first schema of the connection's search_path.
+	// exist. "" means where the search_path finds the tables when the store is made, or would create them.
+	// A later SET search_path does not matter.
 	Schema string
 
 	// Table is the name of the table of records, of at most 50 bytes. The other names begin with
@@ -67,29 +68,31 @@ func open(ctx context.Context, conns *connections, options *Options) (*Store, er
 	if options == nil {
 		options = &Options{}
 	}
-	schema, err := schemaOf(options)
-	if err != nil {
+	if err := options.validate(); err != nil {
 		return nil, err
 	}
-	t := options.tables()
-	s := &Store{
-		operations: operations{is: newStatements(t, pgkit.Durable), schema: schema, predictor: new(replayPredictor), conns: conns},
-		callers:    newStatements(t, "NULL"),
-		ended:      endedTx(),
-	}
-	s.isolation, _ = pgxIsolation(options.Isolation) // is valid
 	conn, err := conns.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.release()
+	through := pgkit.PGX(conn)
+	schema, t, err := locate(ctx, through, options)
+	if err != nil {
+		return nil, err
+	}
 	if !options.NoMigration {
 		if err := schema.Migrate(ctx, conn); err != nil {
 			return nil, err
 		}
 	}
-	through := pgkit.PGX(conn)
-	if err := schema.Check(ctx, through); err != nil {
+	s := &Store{
+		operations: operations{is: newStatements(t, false), schema: schema, predictor: new(replayPredictor), conns: conns},
+		callers:    newStatements(t, true),
+		ended:      endedTx(),
+	}
+	s.isolation, _ = pgxIsolation(options.Isolation) // is valid
+	if err := s.check(ctx, through); err != nil {
 		return nil, err
 	}
 	network, _ := pgconn.NetworkAddress(conn.Config().Host, conn.Config().Port) // unix: on this host, so no host can be lost

@@ -3,6 +3,8 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
@@ -121,6 +124,71 @@ func TestExample_chargesEachKeyOnce(t *testing.T) {
 	var charges int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM charges").Scan(&charges))
 	assert.Equal(t, 1, charges)
+}
+
+// TestStore_searchPath (I10): whatever search_path the work or the caller sets, the records are in the tables that New has found. Duplicates
+// get the first result. The tenant's schema has no tables of the store, or its own.
+func TestStore_searchPath(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{"SET LOCAL", "SET"} {
+		for _, own := range []bool{false, true} {
+			for _, within := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, tenant has tables %v, within the caller's transaction %v", set, own, within), func(t *testing.T) {
+					t.Parallel()
+					eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+						admin := newPool(t, dsn, nil)
+						var home string
+						require.NoError(t, admin.QueryRow(t.Context(), "SELECT current_schema()").Scan(&home))
+						tenant := home + "_42"
+						require.NoError(t, errOf(admin.Exec(t.Context(), "CREATE SCHEMA "+tenant)))
+						t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "DROP SCHEMA "+tenant+" CASCADE") })
+						if own {
+							require.NoError(t, pgstore.Migrate(t.Context(), admin, &pgstore.Options{Schema: tenant}))
+						}
+						move := set + " search_path = " + tenant
+						db := newDB(t, dsn)
+						executions := 0
+						do := func(id driver.ID) error {
+							var using idempotency.Store = store
+							commit := func() error { return nil }
+							if within {
+								tx, err := db.BeginTx(t.Context(), nil)
+								require.NoError(t, err)
+								defer tx.Rollback() //nolint:errcheck // It has committed, if the test passes.
+								require.NoError(t, execute(tx, move))
+								using, commit = store.WithSQLTx(tx), tx.Commit
+							}
+							x := idempotency.Executor{Store: using, Options: idempotency.Options{Transactional: true}}
+							_, err := x.Do(t.Context(), id, "", func(ctx context.Context) (idempotency.Result, error) {
+								executions++
+								tx, err := anyTx(ctx)
+								if err != nil {
+									return idempotency.Result{}, err
+								}
+								return completed.Result, execute(tx, move)
+							})
+							return errors.Join(err, commit())
+						}
+						id := driver.ID{Scope: "tenant", Key: "key"}
+						for range 3 {
+							require.NoError(t, do(id))
+						}
+						require.Equal(t, 1, executions)
+						for range 3 {
+							id.Key = driver.NewOwner()
+							require.NoError(t, do(id))
+						}
+						require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim("leased")), completed))
+						require.NoError(t, store.Check(t.Context()))
+						require.NoError(t, errOf(store.Sweep(t.Context(), 10)))
+						var records int
+						require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM "+home+".idempotency_records").Scan(&records))
+						require.Equal(t, 5, records)
+					})
+				})
+			}
+		}
+	}
 }
 
 // tripCounter counts round trips: the first write after a read is one.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,7 +53,7 @@ func (p *pending) end(is *statements, insert string, o *driver.Outcome) ([]*pgki
 	r := &p.record
 	var lease, expires *time.Time
 	if o.Status == driver.Unknown {
-		lease = &r.Started // not NULL: the record is in the index of what is open
+		lease = new(time.Unix(0, 0)) // as in the statements
 	}
 	if o.TTL == 0 {
 		expires = &r.Expires
@@ -74,15 +75,15 @@ var (
 	// errDone means that the work has called Commit or Rollback of its *sql.Tx, which
 	// only ends the work's access to the transaction.
 	errDone = fmt.Errorf("%w: pgstore: the work has ended its *sql.Tx, perhaps by a deferred Rollback (the store ends the transaction "+
-		"with the outcome): %w", driver.ErrTransactionFailed, sql.ErrTxDone)
+		"with the outcome): %w", driver.ErrUncommittable, sql.ErrTxDone)
 
 	// errRows replaces pgx's "conn busy".
 	errRows = fmt.Errorf("%w: pgstore: the work has left rows open on the transaction's connection (Rows.Close, Row.Scan)",
-		driver.ErrTransactionFailed)
+		driver.ErrUncommittable)
 
-	// errFailed replaces PostgreSQL's "commands are ignored".
+	// errFailed replaces PostgreSQL's "commands are ignored". The work reports a success nevertheless, and would do so again.
 	errFailed = fmt.Errorf("%w: pgstore: a statement has failed (one that may fail needs a savepoint, the transaction's Begin)",
-		driver.ErrTransactionFailed)
+		driver.ErrUncommittable)
 
 	// errReadOnly means that the server accepts no writes: a replica, or a primary that
 	// was made read-only.
@@ -111,6 +112,17 @@ func commitError(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrTransactionFailed, err)
 	}
 	return err
+}
+
+// workError is commitError for COMMIT, which checks what the work has deferred: constraints, and triggers that raise an
+// exception. These classes of errors are about the work's rows and statements, so a repetition fails in the same way. The
+// others may pass, such as conflicts (40), resources (53) and an operator's intervention (57).
+func workError(err error) error {
+	const data, integrity, access, view, raised = "22", "23", "42", "44", "P0"
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains([]string{data, integrity, access, view, raised}, e.Code[:2]) {
+		return fmt.Errorf("%w: %w", driver.ErrUncommittable, err)
+	}
+	return commitError(err)
 }
 
 // Begin implements [driver.Transactor]. The transaction holds one connection of the pool
@@ -163,6 +175,7 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 			s.predictor.record(answer.Decision != driver.Done)
 		}
 		if answered || err != nil {
+			conn.closeIfBroken(ctx, err)
 			conn.release()
 			return answer, nil, err
 		}
@@ -170,6 +183,7 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 	t, id := &transaction{Store: s, conn: conn}, idArgs(&claim.ID)
 	f, locked, readOnly, err := t.open(ctx, claim, id, limit)
 	if err != nil {
+		conn.closeIfBroken(ctx, err)
 		_ = t.Rollback(ctx) // The error is what matters.
 		return driver.Reservation{}, nil, err
 	}
@@ -183,7 +197,7 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 		return answer, t, nil
 	case step == driver.StepMarkUnknown:
 		if answer, err = t.markUnknown(ctx, answer, f.record); err == nil || errors.Is(err, errMoved) {
-			t.giveBack() // it has committed
+			t.giveBack(ctx) // it has committed
 			return answer, nil, err
 		}
 	}
@@ -202,6 +216,7 @@ type transaction struct {
 	conn    *connection // nil after the end
 	tx      pgx.Tx
 	durable bool     // COMMIT waits until the transaction is on disk
+	sound   bool     // after the work, the connection still had its prepared statements
 	work    *work    // the work's pgx.Tx, made by Value
 	sql     *sqlWork // the work's *sql.Tx, made by Value
 }
@@ -243,7 +258,8 @@ func (t *transaction) open(ctx context.Context, claim *driver.Claim, id []any, l
 // markUnknown marks the record of an execution that died.
 func (t *transaction) markUnknown(ctx context.Context, answer driver.Reservation, judged *driver.Record) (driver.Reservation, error) {
 	var after found
-	err := pgkit.PGX(t.conn).Send(ctx, t.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
+	end := append(t.durably(), t.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
+	err := pgkit.PGX(t.conn).Send(ctx, end...)
 	switch {
 	case err != nil:
 		return driver.Reservation{}, err
@@ -288,11 +304,17 @@ func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error 
 	})
 }
 
+// durably makes COMMIT wait until the transaction is on disk.
+func (t *transaction) durably() []*pgkit.Statement {
+	if t.durable {
+		return nil
+	}
+	return []*pgkit.Statement{{Text: "SET LOCAL synchronous_commit = on"}}
+}
+
 func (t *transaction) commit(ctx context.Context, end []*pgkit.Statement) error {
 	var batch pgx.Batch
-	if !t.durable {
-		end = append([]*pgkit.Statement{{Text: "SET LOCAL synchronous_commit = on"}}, end...)
-	}
+	end = append(t.durably(), end...)
 	for _, each := range end {
 		batch.Queue(each.Text, each.Args...)
 	}
@@ -308,10 +330,20 @@ func (t *transaction) commit(ctx context.Context, end []*pgkit.Statement) error 
 	if e := results.Close(); err == nil {
 		err = e
 	}
+	if err == nil {
+		t.executed(end)
+	}
 	if err == nil && tag.String() != "COMMIT" {
 		return errFailed // COMMIT of a failed transaction is a rollback, and no error
 	}
-	return commitError(err)
+	return workError(err)
+}
+
+// executed notes that the connection has executed the statements. If they were prepared before the work, it still had its
+// prepared statements.
+func (t *transaction) executed(end []*pgkit.Statement) {
+	t.sound = t.conn.knows(end)
+	t.conn.learn(end)
 }
 
 // RollbackAndRecord implements [driver.Transaction]. ROLLBACK, which frees the lock, and
@@ -333,6 +365,9 @@ func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outc
 			end = append([]*pgkit.Statement{{Text: "rollback"}}, end...)
 		}
 		err = pgkit.PGX(t.conn).Send(ctx, end...)
+		if err == nil {
+			t.executed(end)
+		}
 		if err == nil && end[len(end)-1].Affected == 0 {
 			return driver.ErrLeaseLost
 		}
@@ -353,7 +388,7 @@ func (t *transaction) finish(ctx context.Context, send func() error) error {
 		_ = t.Rollback(ctx) // err says what is known about the work's writes.
 		return err
 	}
-	t.giveBack()
+	t.giveBack(ctx)
 	return nil
 }
 
@@ -409,7 +444,7 @@ func (t *transaction) Rollback(ctx context.Context) error {
 	if errors.Is(err, pgx.ErrTxClosed) {
 		err = nil // it never began
 	}
-	t.giveBack()
+	t.giveBack(ctx)
 	if ended {
 		return errEnded
 	}
@@ -417,8 +452,13 @@ func (t *transaction) Rollback(ctx context.Context) error {
 }
 
 // giveBack returns the connection to the pool, which closes it if it is unusable.
-func (t *transaction) giveBack() {
+func (t *transaction) giveBack(ctx context.Context) {
 	t.closeWork()
+	if t.pending != nil && !t.sound && t.conn.mode() == pgx.QueryExecModeCacheStatement {
+		// The end has used no statement that was prepared before the work, so the work may have removed them all.
+		err := pgkit.PGX(t.conn).Send(ctx, &pgkit.Statement{Text: restoreWait})
+		t.conn.closeIfBroken(ctx, err)
+	}
 	t.conn.release()
 	t.conn = nil
 }

@@ -56,7 +56,7 @@ func absent(tb testing.TB, store driver.Store, id driver.ID) {
 const foreignRecord = `INSERT INTO idempotency_records (started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner)
 	VALUES (now(), now(), now() + interval '1 hour', 1, 2, 0, 'tenant', 'POST /charges', 'key', 'v1:a', 'another')`
 
-// TestCommit_workFails: the work's writes and the record stay together.
+// TestCommit_workFails: the work's writes and the record stay together, and an error says whether a repetition may help (I9).
 func TestCommit_workFails(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -64,20 +64,22 @@ func TestCommit_workFails(t *testing.T) {
 		do   func(t *testing.T, tx any)
 		want func(t *testing.T, err error)
 	}{
-		{"a statement failed: ErrTransactionFailed", func(t *testing.T, tx any) {
+		{"a statement failed: ErrUncommittable", func(t *testing.T, tx any) {
 			require.Error(t, execute(tx, `SELECT 1/0`))
-		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrTransactionFailed) }},
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrUncommittable) }},
 		{"the work wrote the record: ErrLeaseLost", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, foreignRecord))
 		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrLeaseLost) }},
-		{"a deferred constraint is violated: ErrTransactionFailed", func(t *testing.T, tx any) {
+		{"a deferred constraint is violated: ErrUncommittable", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, `CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)`))
 			require.NoError(t, execute(tx, `INSERT INTO late VALUES (1), (1)`))
-		}, func(t *testing.T, err error) {
-			require.Equal(t, "23505", code(err))
-			require.ErrorIs(t, err, driver.ErrTransactionFailed, "it is known that nothing was written")
-			require.NotErrorIs(t, err, driver.ErrLeaseLost)
-		}},
+		}, atCommit("23505", true)},
+		{"a deferred trigger raises an exception: ErrUncommittable", raises("P0001"), atCommit("P0001", true)},
+		{"a deferred trigger finds an invalid value: ErrUncommittable", raises("22023"), atCommit("22023", true)},
+		{"a deferred trigger finds a missing table: ErrUncommittable", raises("42P01"), atCommit("42P01", true)},
+		{"a deferred trigger finds no memory: may pass", raises("53200"), atCommit("53200", false)},
+		{"a deferred trigger is canceled: may pass", raises("57014"), atCommit("57014", false)},
+		{"a deferred trigger meets a conflict: may pass", raises("40001"), atCommit("40001", false)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -95,6 +97,123 @@ func TestCommit_workFails(t *testing.T) {
 				require.NoError(t, tx.Commit(t.Context(), completed), "the operation is free again")
 			})
 		})
+	}
+}
+
+// TestTransaction_workSendsDeallocateAll (I11): pgx does not know that the prepared statements are gone. The store closes the connection, so
+// neither the application nor the store meets an error on it.
+func TestTransaction_workSendsDeallocateAll(t *testing.T) {
+	t.Parallel()
+	for name, end := range ends {
+		for _, before := range []int{0, 1, 5} { // executions on the same connection
+			for _, broken := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, before it %d, and the work's next statement fails: %v", name, before, broken), func(t *testing.T) {
+					t.Parallel()
+					pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.MaxConns = 1 })
+					store := newStore(t, pool)
+					application := func(db interface {
+						QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+					}) error {
+						var got string
+						return db.QueryRow(t.Context(), "SELECT $1::text", "x").Scan(&got)
+					}
+					work := func(statements ...string) (driver.Transaction, error) {
+						_, tx := begin(t, store, driver.NewOwner())
+						for _, statement := range statements {
+							require.NoError(t, execute(tx.Value(), statement))
+						}
+						if broken {
+							return tx, application(tx.Value().(pgx.Tx))
+						}
+						return tx, nil
+					}
+					require.NoError(t, application(pool))
+					for range before {
+						tx, err := work()
+						require.NoError(t, errors.Join(err, end(tx)))
+					}
+					tx, err := work("DEALLOCATE ALL")
+					require.Equal(t, broken, err != nil)
+					_ = end(tx)
+					require.NoError(t, application(pool))
+					for range 3 {
+						tx, err := work()
+						require.NoError(t, errors.Join(err, end(tx)))
+						require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim(driver.NewOwner())), completed))
+						require.NoError(t, store.Check(t.Context()))
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestConnection_statementsAreGone: if another part of the program has sent DEALLOCATE ALL, the first operation that notices it
+// closes the connection.
+func TestConnection_statementsAreGone(t *testing.T) {
+	t.Parallel()
+	for name, operation := range map[string]func(store *pgstore.Store) error{
+		"Begin": beginAndCommit,
+		"replay": func(store *pgstore.Store) error {
+			return endedOf(store.Begin(context.Background(), newClaim("done"), 0))
+		},
+		"Reserve": func(store *pgstore.Store) error {
+			return errOf(store.Reserve(context.Background(), newClaim(driver.NewOwner())))
+		},
+		"Check": func(store *pgstore.Store) error { return store.Check(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.MaxConns = 1 })
+			store := newStore(t, pool)
+			require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim("done")), completed))
+			for range 3 {
+				require.NoError(t, operation(store))
+			}
+			require.NoError(t, errOf(pool.Exec(t.Context(), "DEALLOCATE ALL")))
+			require.Equal(t, "26000", code(operation(store)))
+			for range 3 {
+				require.NoError(t, operation(store))
+			}
+		})
+	}
+}
+
+func beginAndCommit(store *pgstore.Store) error {
+	return endedOf(store.Begin(context.Background(), newClaim(driver.NewOwner()), 0))
+}
+
+// endedOf commits a transaction, if there is one.
+func endedOf(_ driver.Reservation, tx driver.Transaction, err error) error {
+	if err == nil && tx != nil {
+		err = tx.Commit(context.Background(), completed)
+	}
+	return err
+}
+
+// raises makes a trigger that fails with a code at COMMIT.
+func raises(code string) func(t *testing.T, tx any) {
+	return func(t *testing.T, tx any) {
+		t.Helper()
+		for _, statement := range []string{
+			`CREATE TABLE late (id int)`,
+			`CREATE FUNCTION pg_temp.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'late' USING ERRCODE = '` + code + `'; END $$`,
+			`CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pg_temp.fail()`,
+			`INSERT INTO late VALUES (1)`,
+		} {
+			require.NoError(t, execute(tx, statement))
+		}
+	}
+}
+
+// atCommit expects an error of COMMIT.
+func atCommit(want string, always bool) func(t *testing.T, err error) {
+	return func(t *testing.T, err error) {
+		t.Helper()
+		require.Equal(t, want, code(err))
+		require.ErrorIs(t, err, driver.ErrTransactionFailed, "it is known that nothing was written")
+		require.NotErrorIs(t, err, driver.ErrLeaseLost)
+		require.Equal(t, always, errors.Is(err, driver.ErrUncommittable))
 	}
 }
 
@@ -214,6 +333,7 @@ func TestTransaction_workEndsSQLTx(t *testing.T) {
 				assert.Equal(t, call == "Commit", f(tx.Value().(*sql.Tx)) != nil, "Commit says that it commits nothing")
 				err := end.end(tx)
 				require.ErrorIs(t, err, end.want)
+				require.Equal(t, end.want != nil, errors.Is(err, driver.ErrUncommittable))
 				require.NotErrorIs(t, err, driver.ErrUnknown)
 				wantRows(t, count, key, 0)
 				if end.status == 0 {
@@ -255,7 +375,7 @@ func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 		record, tx := begin(t, store, name)
 		tx.Value().(pgx.Tx).QueryRow(t.Context(), "SELECT 1") // and no Scan
 		err := end(tx)
-		require.ErrorIs(t, err, driver.ErrTransactionFailed)
+		require.ErrorIs(t, err, driver.ErrUncommittable)
 		require.ErrorContains(t, err, "rows open")
 		absent(t, store, record.ID)
 	}
@@ -416,6 +536,7 @@ func TestCommit_serializationFailure(t *testing.T) {
 			err := tx2.Commit(t.Context(), completed)
 			assert.Equal(t, "40001", code(err))
 			require.ErrorIs(t, err, driver.ErrTransactionFailed, "it is known that nothing was written")
+			require.NotErrorIs(t, err, driver.ErrUncommittable)
 
 			assert.Equal(t, driver.Completed, statusOf(t, store, record1.ID))
 			absent(t, store, record2.ID)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // TestNew_newerTables: a newer version of the package has added a column. A store of this version goes on, and is started again, as
@@ -23,7 +24,7 @@ func TestNew_newerTables(t *testing.T) {
 	t.Cleanup(pool.Close)
 	older, err := New(t.Context(), pool, nil)
 	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), `ALTER TABLE idempotency_records ADD COLUMN note text; INSERT INTO idempotency_records_version VALUES (2, 1)`,
+	_, err = pool.Exec(t.Context(), `ALTER TABLE idempotency_records ADD COLUMN note text; INSERT INTO idempotency_records_version VALUES (3, 2)`,
 		pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	restarted, err := New(t.Context(), pool, nil)
@@ -44,8 +45,70 @@ func TestNew_newerTables(t *testing.T) {
 			assert.Equal(t, driver.Completed, record.Status)
 		}
 	}
-	require.NoError(t, errOf(pool.Exec(t.Context(), `INSERT INTO idempotency_records_version VALUES (3, 3)`)))
+	require.NoError(t, errOf(pool.Exec(t.Context(), `INSERT INTO idempotency_records_version VALUES (4, 4)`)))
 	require.ErrorIs(t, errOf(New(t.Context(), pool, nil)), ErrSchema)
+}
+
+// TestMigrate_fromVersion1: a store finds the records that version 1 has written, in each state. Programs of version 1 must not start
+// any more.
+func TestMigrate_fromVersion1(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), postgrestest.Open(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	first, _, err := locate(t.Context(), pgkit.PGX(pool), nil)
+	require.NoError(t, err)
+	first.Steps = first.Steps[:1]
+	require.NoError(t, first.Migrate(t.Context(), pool))
+	for _, row := range []struct {
+		key                     string
+		status                  driver.Status
+		lease, expires, started string // from now; "": NULL
+	}{
+		{"alive", driver.InProgress, "1 hour", "1 day", "-1 minute"},
+		{"dead", driver.InProgress, "-1 minute", "1 day", "-2 minutes"},
+		{"dead since yesterday", driver.InProgress, "-1 day", "1 day", "-2 days"},
+		{"unknown", driver.Unknown, "-1 minute", "1 day", "-2 minutes"},
+		{"unknown, by transactional work", driver.Unknown, "-2 minutes", "-1 minute", "-2 minutes"},
+		{"completed", driver.Completed, "", "1 day", "-2 minutes"},
+		{"released", driver.FailedRetryable, "", "1 day", "-2 minutes"},
+		{"expired", driver.Completed, "", "-1 minute", "-1 day"},
+	} {
+		_, err := pool.Exec(t.Context(), `INSERT INTO idempotency_records
+			(started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner, lease_expires)
+			VALUES (now() + $3::text::interval, now() + $3::text::interval, now() + $4::text::interval, 1, $2, 0, '', '', $1, '', 'owner',
+				now() + nullif($5::text, '')::interval)`, row.key, int16(row.status), row.started, row.expires, row.lease)
+		require.NoError(t, err)
+	}
+
+	require.ErrorIs(t, errOf(New(t.Context(), pool, &Options{NoMigration: true})), ErrSchema)
+	store, err := New(t.Context(), pool, nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, first.Check(t.Context(), pgkit.PGX(pool)), ErrSchema, "a program of version 1")
+	listed := func() (keys []string) {
+		for record, err := range store.Unknown(t.Context(), "") {
+			require.NoError(t, err)
+			keys = append(keys, record.Key)
+		}
+		return keys
+	}
+	require.Equal(t, []string{"unknown", "unknown, by transactional work"}, listed())
+	reaped, err := store.Reap(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, reaped, 2)
+	require.Equal(t, []string{"dead", "dead since yesterday", "unknown", "unknown, by transactional work"}, listed())
+	deleted, err := store.Sweep(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, deleted)
+	outcome := driver.Outcome{Status: driver.Completed, Result: driver.Result{Code: 201}}
+	for _, key := range []string{"alive", "unknown", "unknown, by transactional work"} {
+		require.NoError(t, store.Complete(t.Context(), driver.Lease{ID: driver.ID{Key: key}, Owner: "owner", Generation: 1}, outcome), key)
+	}
+	require.Equal(t, []string{"dead", "dead since yesterday"}, listed())
+	for _, key := range []string{"alive", "unknown", "unknown, by transactional work", "completed"} {
+		record, err := store.Load(t.Context(), driver.ID{Key: key})
+		require.NoError(t, err)
+		require.Equal(t, driver.Completed, record.Status, key)
+	}
 }
 
 // TestSchema_equalsMigrate executes the text of Schema as another tool does.
@@ -83,10 +146,10 @@ func TestSchema_equalsMigrate(t *testing.T) {
 			require.NoError(t, errOf(New(t.Context(), other, check)))
 		})
 	}
-	text, err := Schema(nil, 1)
+	text, err := Schema(nil, 2)
 	require.NoError(t, err)
 	assert.Empty(t, text)
-	for _, from := range []int{-1, 2} {
+	for _, from := range []int{-1, 3} {
 		require.ErrorIs(t, errOf(Schema(nil, from)), ErrSchema)
 	}
 	require.ErrorIs(t, errOf(Schema(&Options{Table: "\x00"}, 0)), driver.ErrInvalid)

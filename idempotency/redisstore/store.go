@@ -48,7 +48,8 @@ var script = redis.NewScript(source) //nolint:gochecknoglobals // It is never ch
 
 // Options configures a Store.
 type Options struct {
-	// Prefix is the hash tag of all keys of the store. "" means "idempotency".
+	// Prefix is the hash tag of all keys of the store. "" means "idempotency". It must not begin with "}": the tag would be
+	// empty, and a Redis Cluster would keep the keys on several nodes. Each operation fails with a driver.ErrInvalid then.
 	Prefix string
 }
 
@@ -182,6 +183,10 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 func (s *Store) run(ctx context.Context, invalid error, operation, names string, args ...any) ([]any, error) {
 	if invalid != nil {
 		return nil, invalid
+	}
+	if strings.HasPrefix(s.prefix, "{}") {
+		return nil, fmt.Errorf("%w: redisstore: Options.Prefix: %q (want a hash tag, which does not begin with a closing brace)",
+			driver.ErrInvalid, s.prefix[1:len(s.prefix)-len("}:")])
 	}
 	keys := []string{s.prefix + "record:" + names, s.prefix + "expiry", s.prefix + "lease", s.prefix + "unknown", s.prefix + "format"}
 	reply, err := script.Run(ctx, s.client, keys, append([]any{operation, names}, args...)...).Slice()

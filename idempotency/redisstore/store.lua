@@ -1,42 +1,46 @@
 -- The operations of the store. ARGV[1] is the operation, ARGV[2] the joined names of the record. KEYS: the record (or
 -- the prefix of all), the sorted sets by expiry, by lease and of unknown records, the format. Times are milliseconds by
--- the server's clock. A record is returned as a list: the fields below, then its names.
-local fields = {'status', 'takeover', 'generation', 'lease', 'started', 'updated', 'expires', 'fingerprint', 'owner',
-  'result', 'body', 'call'}
+-- the server's clock. A record is returned as a list: the fields as in read, then its names.
 local IN_PROGRESS, FAILED_RETRYABLE, UNKNOWN, REEXECUTE, RESUME = '1', '3', '6', '1', '2'
 local key, names, clock, operations = KEYS[1], ARGV[2], redis.call('TIME'), {}
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 -- read returns a record, or false, and its list.
 local function read(key, names)
-  local r, list = {}, redis.call('HMGET', key, unpack(fields))
-  for i, field in ipairs(fields) do
-    r[field] = i > 3 and i < 8 and tonumber(list[i]) or list[i]
-  end
-  list[#fields + 1] = names
+  local list = redis.call('HMGET', key, 'status', 'takeover', 'generation', 'lease', 'started', 'updated', 'expires', 'fingerprint',
+    'owner', 'result', 'body', 'call')
+  list[13] = names
+  if not list[1] then return false, list end
+  local r = {status = list[1], takeover = list[2], generation = list[3], lease = tonumber(list[4]), started = tonumber(list[5]),
+    expires = tonumber(list[7]), fingerprint = list[8], owner = list[9], call = list[12]}
   r.repeats = r.takeover == REEXECUTE or r.takeover == RESUME
   r.lapsed = r.status == IN_PROGRESS and now >= r.lease
-  r.expired = r.status and now >= r.expires and r.status ~= UNKNOWN and (r.status ~= IN_PROGRESS or r.lapsed and r.repeats)
-  return r.status and r, list
+  r.expired = now >= r.expires and r.status ~= UNKNOWN and (r.status ~= IN_PROGRESS or r.lapsed and r.repeats)
+  return r, list
 end
 
--- write puts a record into the one sorted set where Sweep, Reap or Unknown finds it, and sets fields. ZREM is first:
--- Redis stops a script for lack of memory only at its first write, and ZREM needs none. So an execution that was
--- admitted can be completed when memory is full.
-local function write(key, names, r, ...)
-  local set, score = KEYS[2], r.expires
-  if r.status == UNKNOWN then set, score = KEYS[4], 0 end
-  if r.status == IN_PROGRESS and r.repeats then score = math.max(r.lease, r.expires) end
-  if r.status == IN_PROGRESS and not r.repeats then set, score = KEYS[3], r.lease end
-  for i = 2, 4 do redis.call('ZREM', KEYS[i], names) end
+-- place returns the one sorted set where Sweep, Reap or Unknown finds a record, and its score there.
+local function place(r)
+  if r.status == UNKNOWN then return KEYS[4], 0 end
+  if r.status ~= IN_PROGRESS then return KEYS[2], r.expires end
+  if r.repeats then return KEYS[2], math.max(r.lease, r.expires) end
+  return KEYS[3], r.lease
+end
+
+-- write sets fields of a record, which was in the sorted set before. ZREM is first: Redis stops a script for lack of memory
+-- only at its first write, and ZREM needs none. So an execution that was admitted can be completed when memory is full.
+local function write(key, names, before, r, ...)
+  local set, score = place(r)
+  redis.call('ZREM', before, names)
   redis.call('ZADD', set, score, names)
   redis.call('HSET', key, 'status', r.status, 'updated', now, ...)
-  return select(2, read(key, names))
 end
 
 local function mark_unknown(key, names, r)
+  local before = place(r)
   r.status = UNKNOWN
-  return write(key, names, r, 'owner', '', 'generation', r.generation + 1)
+  write(key, names, before, r, 'owner', '', 'generation', r.generation + 1)
+  return select(2, read(key, names))
 end
 
 -- check returns the format and the eviction policy, each if known.
@@ -45,27 +49,25 @@ function operations.check()
   return {redis.call('GET', KEYS[5]), type(info) == 'string' and string.match(info, 'maxmemory_policy:([%w-]+)') or ''}
 end
 
--- matches is driver.Fingerprint's matches.
-local function matches(claimed, recorded)
-  local sums, sum = string.match(claimed, '^v3:(.*)$'), string.match(recorded, '^v[12]:(.*)$')
-  if not sums or not sum then return claimed == recorded end
-  local first = string.match(sums, ':(.*)$')
-  return not first or sum == first or sum == sums
-end
-
 -- claim is driver.Decide with its step. It returns Decision, Resumed, LeaseExpired and the record.
 function operations.claim()
   local fingerprint, owner, lease, ttl, takeover = unpack(ARGV, 3)
   local r, list = read(key, names)
-  local same = r and matches(fingerprint, r.fingerprint)
+  local same = r and fingerprint == r.fingerprint
   if not r or r.expired or same and (r.status == FAILED_RETRYABLE or r.lapsed and r.repeats) then
     -- HSET is first: a server that is full or read-only rejects it, and nothing has changed.
+    local new = {status = IN_PROGRESS, repeats = takeover == REEXECUTE or takeover == RESUME, lease = now + lease, expires = now + ttl}
     redis.call('HSET', key, 'status', IN_PROGRESS, 'fingerprint', fingerprint, 'owner', owner, 'takeover', takeover,
-      'started', now, 'lease', now + lease, 'expires', now + ttl)
+      'started', now, 'updated', now, 'lease', new.lease, 'expires', new.expires)
     redis.call('HINCRBY', key, 'generation', 1)
-    redis.call('HDEL', key, 'result', 'body', 'call')
+    if r then
+      redis.call('HDEL', key, 'result', 'body', 'call')
+      redis.call('ZREM', place(r), names)
+    end
+    local set, score = place(new)
+    redis.call('ZADD', set, score, names)
     redis.call('SETNX', KEYS[5], 1)
-    return {1, r and not r.expired and r.takeover == RESUME and 1 or 0, 0, write(key, names, (read(key, names)))}
+    return {1, r and not r.expired and r.takeover == RESUME and 1 or 0, 0, select(2, read(key, names))}
   end
   if not same then return {4, 0, 0, list} end
   if r.lapsed then return {5, 0, 1, mark_unknown(key, names, r)} end
@@ -82,7 +84,9 @@ function operations.update()
   if held and r.call == call then return {1} end
   if not held or r.status ~= IN_PROGRESS and (r.status ~= UNKNOWN or status == IN_PROGRESS or status == UNKNOWN) then
     return {0}
-  elseif status == IN_PROGRESS then
+  end
+  local before = place(r)
+  if status == IN_PROGRESS then
     r.lease = now + lease
   elseif ttl ~= '0' then
     r.expires = now + ttl
@@ -90,7 +94,7 @@ function operations.update()
     r.expires = now + r.expires - r.started
   end
   r.status = status
-  write(key, names, r, 'lease', r.lease, 'expires', r.expires, 'call', call, unpack(ARGV, 9))
+  write(key, names, before, r, 'lease', r.lease, 'expires', r.expires, 'call', call, unpack(ARGV, 9))
   return {1}
 end
 

@@ -77,6 +77,7 @@ func requireReplay(t *testing.T, s driver.Store, key, body string) {
 	require.Equal(t, reservation.Record, record)
 }
 
+// I7 among others: see package storetest.
 func TestStore(t *testing.T) {
 	server := redistest.StartTB(t)
 	open := func(t *testing.T) driver.Store { t.Helper(); return redisstore.New(connect(t, server), nil) }
@@ -386,7 +387,18 @@ func TestStore_foreignRecords(t *testing.T) {
 	}
 }
 
-// All keys have one hash tag, and prefixes separate stores.
+// hashTag returns the part of a key by which a Redis Cluster chooses the node: what is between the first opening brace and the
+// next closing one, or else the whole key.
+func hashTag(key string) string {
+	_, after, opened := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(after, "}")
+	if !opened || !closed || tag == "" {
+		return key
+	}
+	return tag
+}
+
+// I13: all keys have one hash tag, and prefixes separate stores.
 func TestNew_prefix(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -397,6 +409,7 @@ func TestNew_prefix(t *testing.T) {
 		want    string
 	}{
 		{nil, "{idempotency}:"}, {&redisstore.Options{}, "{idempotency}:"}, {&redisstore.Options{Prefix: "orders"}, "{orders}:"},
+		{&redisstore.Options{Prefix: "a}b"}, "{a}b}:"}, {&redisstore.Options{Prefix: "{"}, "{{}:"}, {&redisstore.Options{Prefix: "{}"}, "{{}}:"},
 	} {
 		server.FlushAll()
 		s := redisstore.New(cluster, row.options)
@@ -408,10 +421,33 @@ func TestNew_prefix(t *testing.T) {
 		require.Len(t, server.Keys(), 7)
 		for _, key := range server.Keys() {
 			require.True(t, strings.HasPrefix(key, row.want), key)
+			require.Equal(t, hashTag(row.want), hashTag(key))
 		}
 	}
 	other := redisstore.New(cluster, &redisstore.Options{Prefix: "other"})
 	acquire(t, other, "{a}")
+}
+
+// A prefix that makes the hash tag empty would spread the keys of a script over a cluster's nodes (CROSSSLOT).
+func TestNew_prefixWithoutHashTag(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	for _, prefix := range []string{"}", "}a", "}{a}", "}}"} {
+		s := redisstore.New(client(t, options("tcp", server.Addr())), &redisstore.Options{Prefix: prefix})
+		for operation, err := range map[string]error{
+			"Check":    s.Check(t.Context()),
+			"Reserve":  errOf(s.Reserve(t.Context(), newClaim("k"))),
+			"Renew":    s.Renew(t.Context(), driver.Lease{ID: newClaim("k").ID, Owner: "o"}, time.Hour),
+			"Complete": s.Complete(t.Context(), driver.Lease{ID: newClaim("k").ID, Owner: "o"}, completed("x")),
+			"Load":     errOf(s.Load(t.Context(), newClaim("k").ID)),
+			"Reap":     errOf(s.Reap(t.Context(), 1)),
+			"Sweep":    errOf(s.Sweep(t.Context(), 1)),
+		} {
+			require.ErrorIs(t, err, driver.ErrInvalid, operation)
+			require.ErrorContains(t, err, fmt.Sprintf("redisstore: Options.Prefix: %q", prefix), operation)
+		}
+		require.Empty(t, server.Keys())
+	}
 }
 
 // The size of a record, so that the documentation can tell it.

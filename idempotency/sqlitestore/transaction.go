@@ -228,7 +228,7 @@ func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error 
 			return explain(err)
 		}
 		t.commits.Store(true)
-		return t.store.written(t.tx.Commit())
+		return explain(t.store.written(t.tx.Commit()))
 	})
 }
 
@@ -265,16 +265,16 @@ func (t *transaction) close() bool {
 	return true
 }
 
-// explain says what the work has done to the transaction if its record cannot be
-// written. Nothing was written.
+// explain says what the work has done to the transaction if its record cannot be written, or if COMMIT finds that a
+// deferred constraint is violated. Nothing was written, and a repetition fails in the same way.
 func explain(err error) error {
+	const primary = 0xff // the bits of an extended code that are its primary one
 	var e *sqlite.Error
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("sqlitestore: nothing was written, because the work has ended the transaction "+
-			"(by a deferred Rollback?): %w", err)
-	case errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_COMMITHOOK:
-		return fmt.Errorf("%w: %w", driver.ErrTransactionFailed, err)
+		return fmt.Errorf("%w: sqlitestore: the work has ended the transaction (by a deferred Rollback?): %w", driver.ErrUncommittable, err)
+	case errors.As(err, &e) && e.Code()&primary == sqlite3.SQLITE_CONSTRAINT:
+		return fmt.Errorf("%w: sqlitestore: %w", driver.ErrUncommittable, err)
 	default:
 		return err
 	}

@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -298,7 +299,7 @@ func TestBegin_workEndsTheTransaction(t *testing.T) {
 		name   string
 		end    func(tx *sql.Tx) error
 		fails  bool
-		failed bool // ErrTransactionFailed
+		failed bool // by SQLite, and not by database/sql
 	}{
 		{"Commit", (*sql.Tx).Commit, true, false},
 		{"Rollback", (*sql.Tx).Rollback, false, false},
@@ -326,10 +327,9 @@ func TestBegin_workEndsTheTransaction(t *testing.T) {
 					require.NoError(t, err)
 				case name == "Rollback":
 					require.NoError(t, err)
-				case row.failed:
-					require.ErrorIs(t, err, driver.ErrTransactionFailed)
 				default:
-					require.ErrorIs(t, err, sql.ErrTxDone)
+					require.ErrorIs(t, err, driver.ErrUncommittable)
+					require.Equal(t, !row.failed, errors.Is(err, sql.ErrTxDone))
 				}
 				requireRows(t, store.DB(), "key", 0)
 				within(t, "the queue is free", func(context.Context) {
@@ -339,6 +339,31 @@ func TestBegin_workEndsTheTransaction(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCommit_deferredConstraint: the COMMIT can never succeed, and the connection can be used again.
+func TestCommit_deferredConstraint(t *testing.T) {
+	store := newStore(t)
+	store.DB().SetMaxOpenConns(1)
+	execute(t, store.DB(), "CREATE TABLE parent (id INTEGER PRIMARY KEY)")
+	execute(t, store.DB(), "CREATE TABLE child (id INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED)")
+	for range 2 {
+		tx := begin(t, store, "key")
+		_, err := tx.Value().(*sql.Tx).ExecContext(t.Context(), "INSERT INTO child VALUES (1)")
+		require.NoError(t, err)
+		err = tx.Commit(t.Context(), completed)
+		require.ErrorIs(t, err, driver.ErrUncommittable)
+		require.ErrorContains(t, err, "FOREIGN KEY")
+		require.ErrorIs(t, errOf(store.Load(t.Context(), claimOf("key").ID)), driver.ErrNotFound)
+		var rows int
+		require.NoError(t, store.DB().QueryRowContext(t.Context(), "SELECT count(*) FROM child").Scan(&rows))
+		require.Zero(t, rows)
+	}
+	execute(t, store.DB(), "INSERT INTO parent VALUES (1)")
+	tx := begin(t, store, "key")
+	_, err := tx.Value().(*sql.Tx).ExecContext(t.Context(), "INSERT INTO child VALUES (1)")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context(), completed))
 }
 
 // TestBegin_workWritesTheRecord: a record that the work has written is not overwritten.

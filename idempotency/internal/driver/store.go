@@ -14,6 +14,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 )
@@ -102,7 +103,7 @@ type Transaction interface {
 	Value() any
 
 	// Commit writes the record and commits it with the work's writes: both or
-	// neither. ErrLeaseLost and ErrTransactionFailed mean neither. ErrUnknown means
+	// neither. ErrLeaseLost, ErrTransactionFailed and ErrUncommittable mean neither. ErrUnknown means
 	// that the work committed its writes without the record. After another error,
 	// Begin returns the result, or DecisionInProgress while the transaction may still
 	// commit.
@@ -244,6 +245,10 @@ var (
 	// ErrTransactionFailed means that the transaction failed and was rolled back.
 	// Nothing was written.
 	ErrTransactionFailed = errors.New("idempotency: transaction failed")
+
+	// ErrUncommittable is an ErrTransactionFailed that a repetition would meet again: what the work has written
+	// violates a constraint that is checked at COMMIT, or the work has broken its transaction. Nothing was written.
+	ErrUncommittable = fmt.Errorf("%w: it can never be committed", ErrTransactionFailed)
 
 	// ErrUnknown means that the operation may or may not have taken effect.
 	ErrUnknown = errors.New("idempotency: outcome unknown")

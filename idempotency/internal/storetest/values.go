@@ -86,11 +86,26 @@ func (k *kit) testNames() {
 			claim.Fingerprint = of
 			assert.Equal(k, want, k.reserve(claim).Decision, "%q", of)
 		}
-		id, without := k.id(), k.id()
-		k.acquire(k.claim(id))
-		for _, other := range []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v1:aa", "v1:a\u0301", "v2:a", "v1:%", "v1:_"} {
-			decide(id, other, driver.Mismatch)
+		// I7: a store that compares in its own language must not know any rule of these texts.
+		of := []driver.Fingerprint{"v1:a", "v2:a", "v3:a", "v3:b:a", "v1:4200", "v3:4200"}
+		similar := []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v3:", "v1:aa", "v1:a\u0301", "v1:%", "v1:_"}
+		for _, recorded := range of {
+			claim := k.claim(k.id())
+			claim.Fingerprint = recorded
+			lease := k.acquire(claim)
+			others := func() {
+				for _, other := range slices.Concat(of, similar) {
+					if other != recorded {
+						decide(lease.ID, other, driver.Mismatch)
+					}
+				}
+			}
+			others()
+			k.complete(lease, driver.Outcome{Status: driver.Completed, Result: answer()})
+			others()
+			decide(lease.ID, recorded, driver.Done)
 		}
+		without := k.id()
 		decide(without, "", driver.Acquired)
 		decide(without, fingerprint, driver.Mismatch)
 		decide(without, "", driver.DecisionInProgress)
