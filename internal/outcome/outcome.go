@@ -19,6 +19,7 @@ const (
 	InnerLimit                     // a Transport in Base rejected the request by its rate limit
 	Intermediary                   // a proxy or a token endpoint rejects the client, or the error is marked as permanent
 	NoToken                        // a token endpoint has no token now
+	Own                            // an error of Base itself, which has asked for no connection
 	Stranger                       // unknown host, untrusted certificate, or an HTTP response to https
 	Calm                           // ENHANCE_YOUR_CALM of HTTP/2
 	Broken                         // any other error
@@ -180,6 +181,7 @@ var table = [...]row{ //nolint:gochecknoglobals // never written to
 
 	{Invalid, InnerLimit, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
 	{Intermediary, Intermediary, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
+	{Own, Own, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
 	{NoToken, NoToken, 0, Outcome{Transient, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
 	{Stranger, Stranger, 0, Outcome{Permanent, InDoubt, Fails, NoLimit, CountNetworkError, Passing, true}},
 	{Calm, Calm, 0, Outcome{Throttled, InDoubt, Fails, NoLimit, CountNetworkError, Passing, true}},
