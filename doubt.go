@@ -204,5 +204,5 @@ func unsafeRequest(resp *http.Response) bool {
 		return resp != nil
 	}
 	c := callOf(resp)
-	return !safeMethod(resp.Request.Method) || c != nil && unsafeRequest(c.before)
+	return !safeMethod(askedFor(resp).Method) || c != nil && unsafeRequest(c.before)
 }
