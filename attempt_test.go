@@ -404,13 +404,13 @@ func TestGetBodyFails(t *testing.T) {
 		{"with nothing, after a status", status(500), func() (io.ReadCloser, error) { return http.NoBody, nil }, nil, ""},
 		{"after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, gone },
 			[]error{resilienthttp.ErrNotReplayable, errReset, gone},
-			"resilienthttp: request body cannot be replayed: GetBody: *errors.errorString (not shown): connection broke (attempt 1)"},
+			"resilienthttp: request body cannot be replayed: GetBody: Get \"https://files.test…\": the file is gone: connection broke (attempt 1)"},
 		{"with nothing, after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, nil },
 			[]error{resilienthttp.ErrNotReplayable, errReset},
 			"resilienthttp: request body cannot be replayed: GetBody: returned no body: connection broke (attempt 1)"},
 		{"after a timeout", hanging, func() (io.ReadCloser, error) { return nil, gone },
 			[]error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrNotReplayable, context.DeadlineExceeded, gone},
-			"resilienthttp: attempt timed out: GetBody: *errors.errorString (not shown): attempt timed out: context deadline exceeded (attempt 1)"},
+			"resilienthttp: attempt timed out: GetBody: Get \"https://files.test…\": the file is gone: attempt timed out: context deadline exceeded (attempt 1)"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := script(row.first, status(200))
@@ -665,7 +665,7 @@ func TestBadBases(t *testing.T) {
 		_, err := (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t))
 		require.Error(t, err)
 		require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
-		require.Equal(t, "resilienthttp: no retries left: resilienthttp_test.listError (not shown) (attempt 5 ended with resilienthttp_test.listError (not shown))", err.Error())
+		require.Equal(t, "resilienthttp: no retries left: a, b (attempt 5 ended with a, b)", err.Error())
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(listError{"c"})
 		require.ErrorIs(t, discard(&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}, get(t).WithContext(ctx)), context.Canceled)

@@ -237,7 +237,11 @@ func (b *watchedBody) Close() error {
 
 // adopt returns the response to the call: the attempt ends when the response's body ends.
 func (a *attempt) adopt(resp *http.Response) {
+	sent := resp.Request
 	resp.Request = &a.call.responseRequest
+	if sent != &a.request {
+		resp.Request = a.call.asSentBy(sent)
+	}
 	switch {
 	case resp.Body == nil:
 		resp.Body = http.NoBody
@@ -252,6 +256,28 @@ func (a *attempt) adopt(resp *http.Response) {
 			resp.Body = (*responseBody)(a)
 		}
 	}
+}
+
+// asSentBy returns Response.Request for a request that Base has made in place of the attempt's, such as a signed one: the
+// caller's request with that method, URL and header. A program may send it again, so it has no field of the client, and the
+// caller's body. Of a list of endpoints it has nothing, because URL and credentials are those of one endpoint.
+func (c *call) asSentBy(base *http.Request) *http.Request {
+	if base == nil || base.URL == nil || c.route != nil {
+		return &c.responseRequest
+	}
+	r := new(c.responseRequest)
+	r.Method, r.URL, r.Host = base.Method, base.URL, base.Host
+	r.Header = base.Header.Clone()
+	for name := range r.Header {
+		if !c.isOwn(name) {
+			continue
+		}
+		delete(r.Header, name)
+		if values, callers := c.request.Header[name]; callers {
+			r.Header[name] = values
+		}
+	}
+	return r
 }
 
 func (a *attempt) closeBody() error {

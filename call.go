@@ -136,6 +136,7 @@ func (c *call) finish() (*http.Response, error) {
 	c.noteFailedCall()
 	if c.failure != nil {
 		c.failure.call, c.failure.before = c, c.before
+		c.failure.keepParts(c)
 	}
 	c.noteEnd(resp)
 	c.ended = true

@@ -44,6 +44,9 @@ func (a *attempt) judge(info *responseInfo) {
 // what that means.
 func (a *attempt) signs() (signs outcome.Signs) {
 	r := a.visit.Record
+	if a.reached.Load() != 0 && !a.call.hooked.Load() {
+		a.call.hooked.Store(true)
+	}
 	if a.came == outcome.Broken {
 		a.came, signs = a.cameWith(a.report.Err)
 	}
@@ -85,7 +88,17 @@ func (a *attempt) cameWith(err error) (outcome.Came, outcome.Signs) {
 	case a.upload.failedItself():
 		return outcome.OwnBody, 0
 	}
-	return outcome.OfError(err)
+	came, signs := outcome.OfError(err)
+	if came == outcome.Broken && a.askedForNone() && neterr.Unknown(err) {
+		return outcome.Own, signs
+	}
+	return came, signs
+}
+
+// askedForNone reports whether Base has asked for no connection, as a signer without credentials. A Base that hides its
+// connections calls no hook, so its silence says nothing. This one has called them before, or has net/http's Transport below.
+func (a *attempt) askedForNone() bool {
+	return a.reached.Load() == 0 && (a.call.native || a.call.hooked.Load())
 }
 
 // askCaller lets ClassifyBody and then Classify change the verdict, the wait and what is known of the work.

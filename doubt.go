@@ -37,6 +37,8 @@ func (a *attempt) unsent() bool {
 	switch reached := a.reached.Load(); {
 	case reached == reachedDial && a.call.native:
 		return true
+	case a.came == outcome.Own: // a Base that does more than to observe may have sent it in its own way
+		return a.call.native && a.call.hooked.Load()
 	case reached >= reachedConn, !provesNotSent(err):
 		return false // with a connection an alert may come after the handshake, or the error from the body
 	case reached == reachedDial, a.call.hasBody, !a.mayRepeatUnseen():
@@ -202,5 +204,5 @@ func unsafeRequest(resp *http.Response) bool {
 		return resp != nil
 	}
 	c := callOf(resp)
-	return !safeMethod(resp.Request.Method) || c != nil && unsafeRequest(c.before)
+	return !safeMethod(askedFor(resp).Method) || c != nil && unsafeRequest(c.before)
 }

@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -105,24 +106,47 @@ type Error struct {
 	NotBefore time.Time
 
 	call   *call          // for Explain; nil: the call did not begin
+	parts  []string       // of the call's requests, which Error must not show
 	before *http.Response // the redirect that led to the call; nil: none
 	quota  *QuotaStatus   // the exhausted quota that rejected the call; nil: none
 	hold   string         // how long the circuit has held calls; "": unknown
 }
 
-// Error returns the reason, the cause and the number of the last attempt. The text has no URL
-// path or query, header value or body. For an error of an unknown type it has only the type.
+// Error returns the reason, the cause and the number of the last attempt. A call of one attempt that failed permanently has
+// the text of its cause alone, as with a bare client. The cause is shown as its author wrote it, but what quotes the request
+// or a response is cut: of URLs all but the host, what is between quotation marks, and each path, query and header value of
+// the request. The text may still quote what the client cannot know, such as a body. For logs that others read, use SafeText.
 func (e *Error) Error() string {
+	if e.call == nil { // a program made it, or the call did not begin: the request is unknown
+		return e.SafeText()
+	}
+	cause := func(err error) string { return joined(neterr.Text(err, e.parts), neterr.Clue(err)) }
+	if e.Reason == nil && len(e.Attempts) == 1 && e.endedWith(&e.Attempts[0]) {
+		return cause(e.Err)
+	}
+	return e.text(cause)
+}
+
+// endedWith reports whether the cause is the error of an attempt.
+func (e *Error) endedWith(a *Attempt) bool { return a.Err != nil && errors.Is(e.Err, a.Err) }
+
+// SafeText returns the reason, the cause and the number of the last attempt, without any URL path or query, header value
+// or body. It shows the constant texts of net/http and crypto/tls. Of an error of another package it has only the type. LogTrace,
+// State, Explain and package resilientotel have this text.
+func (e *Error) SafeText() string { return e.text(neterr.SafeText) }
+
+// text describes the error, with the texts that of returns for causes.
+func (e *Error) text(of func(error) string) string {
 	var b strings.Builder
-	b.WriteString("resilienthttp: " + e.summary())
+	b.WriteString("resilienthttp: " + e.why(of))
 	if n := len(e.Attempts); n > 0 {
 		last := &e.Attempts[n-1]
 		b.WriteString(" (attempt " + strconv.Itoa(last.Number))
 		switch {
 		case last.Response != nil:
 			b.WriteString(" ended with status " + strconv.Itoa(last.Response.StatusCode))
-		case last.Err != nil && !errors.Is(e.Err, last.Err):
-			b.WriteString(" ended with " + neterr.SafeText(last.Err))
+		case last.Err != nil && !e.endedWith(last):
+			b.WriteString(" ended with " + of(last.Err))
 		}
 		b.WriteString(")")
 	}
@@ -130,6 +154,29 @@ func (e *Error) Error() string {
 		b.WriteString("; not before " + notEarlier(e.NotBefore).Format(deadlineFormat))
 	}
 	return b.String()
+}
+
+func joined(text, clue string) string {
+	if clue == "" {
+		return text
+	}
+	return text + ": " + clue
+}
+
+// keepParts notes what Error must not show. It reads the requests now, because the caller may change its own later.
+func (e *Error) keepParts(c *call) {
+	if e.Err == nil && len(e.Attempts) == 0 {
+		return
+	}
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; a.Err != nil { // Base has returned, so it no longer uses the request
+			e.parts = append(e.parts, neterr.Parts(a.Request.URL, a.Request.Header)...)
+		}
+	}
+	if e.parts == nil {
+		e.parts = neterr.Parts(c.request.URL, c.header)
+	}
+	e.parts = neterr.LongestFirst(e.parts)
 }
 
 // Unwrap returns the reason, the cause, the StopReason, and the error of the last attempt.
@@ -140,15 +187,18 @@ func (e *Error) Unwrap() []error {
 	}
 	if n := len(e.Attempts); n > 0 {
 		last := &e.Attempts[n-1]
-		if last.Err != nil && !errors.Is(e.Err, last.Err) { // not twice: errors.Is walks all branches
+		if last.Err != nil && !e.endedWith(last) { // not twice: errors.Is walks all branches
 			errs = append(errs, last.Err)
 		}
 	}
 	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
-// summary returns the text of the reason and of the cause. An exhausted quota is a cause.
-func (e *Error) summary() string {
+// summary returns the safe text of the reason and of the cause.
+func (e *Error) summary() string { return e.why(neterr.SafeText) }
+
+// why returns the text of the reason, and the text that of returns for the cause. An exhausted quota is a cause.
+func (e *Error) why(of func(error) string) string {
 	switch {
 	case e.quota != nil:
 		return e.Reason.Error() + ": " + quotaSaid(e.quota)
@@ -159,11 +209,11 @@ func (e *Error) summary() string {
 		if b, ok := cause.(*neterr.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // the text must not be repeated
 			cause = b.Cause
 		}
-		return e.Reason.Error() + ": " + neterr.SafeText(cause)
+		return e.Reason.Error() + ": " + of(cause)
 	case e.Reason != nil:
 		return e.Reason.Error()
 	case e.Err != nil:
-		return neterr.SafeText(e.Err)
+		return of(e.Err)
 	}
 	return "call failed"
 }
@@ -189,6 +239,12 @@ func (e *Error) Timeout() bool {
 		}
 	}
 	return false
+}
+
+// Temporary reports what the error of a bare client reports, which is deprecated: url.Error.Temporary calls it. A timeout of
+// the call or of an attempt is temporary, as is the end of a context's deadline. A rejection is not.
+func (e *Error) Temporary() bool {
+	return errors.Is(e.Reason, context.DeadlineExceeded) || neterr.Temporary(e.Err)
 }
 
 // notEarlier rounds a time up to the precision of texts.

@@ -52,7 +52,7 @@ func isAway(req *http.Request) bool {
 		if first.Response == nil || first.Response.Request == nil {
 			break
 		}
-		first = first.Response.Request
+		first = askedFor(first.Response)
 	}
 	return first != req && first.URL != nil && !hostmatch.SameOrigin(first.URL, req.URL)
 }
@@ -246,12 +246,20 @@ func (f *facts) sharedHeader(empty string) http.Header {
 // removeOwn removes what the caller has set for the call at the first origin. It is meant for no other one.
 func (f *facts) removeOwn(header http.Header) {
 	for name := range header {
-		switch textproto.CanonicalMIMEHeaderKey(name) {
-		case f.idempotency.Header, f.deadlineHeader.Name, f.deadlineHeader.Relative, defaultDeadlineHeader, timeoutHeader,
-			field.PriorityHeader, retryOwnerHeader:
+		if f.isOwn(name) {
 			delete(header, name)
 		}
 	}
+}
+
+// isOwn reports whether a field is one of those that the client adds to requests.
+func (f *facts) isOwn(name string) bool {
+	switch textproto.CanonicalMIMEHeaderKey(name) {
+	case f.idempotency.Header, f.deadlineHeader.Name, f.deadlineHeader.Relative, defaultDeadlineHeader, timeoutHeader,
+		field.PriorityHeader, retryOwnerHeader:
+		return true
+	}
+	return false
 }
 
 // outerMayRetry reports whether the outer client is known to retry without a count of its retries.

@@ -175,7 +175,7 @@ func (i *Idempotency) generate(req *http.Request) string {
 func (i *Idempotency) redirectedKey(req *http.Request) string {
 	from := req.Response
 	repeats := from.StatusCode == http.StatusTemporaryRedirect || from.StatusCode == http.StatusPermanentRedirect
-	before := from.Request
+	before := askedFor(from)
 	if !repeats || before == nil || before.URL == nil {
 		return ""
 	}

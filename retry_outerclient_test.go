@@ -16,6 +16,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // One layer retries. If an outer SDK reports retries, the Transport makes single attempts.
@@ -385,4 +386,32 @@ func TestOuterRetries_oneKey(t *testing.T) {
 		require.Equal(t, key(0), key(1))
 		require.NotEqual(t, key(1), key(2))
 	})
+}
+
+// §4.7: go-retryablehttp does not repeat a call to a server with an untrusted certificate, nor one with a scheme that net/http does
+// not support, as with a bare client.
+func TestErrors_goRetryablehttp(t *testing.T) {
+	bubble.Run(t, "untrusted certificate", func(t *testing.T) {
+		server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.TLS())
+		base := server.Transport()
+		base.TLSClientConfig = nil // it does not know the certificate
+		requireOneOuterAttempt(t, base, server.URL)
+	})
+	bubble.Run(t, "scheme", func(t *testing.T) { requireOneOuterAttempt(t, memhttp.NewNetwork(t).Transport(), "ftp://api.test/") })
+}
+
+func requireOneOuterAttempt(t *testing.T, base http.RoundTripper, url string) {
+	t.Helper()
+	for name, rt := range map[string]http.RoundTripper{"bare": base, "a Transport": &resilienthttp.Transport{Base: base}} {
+		calls := 0
+		outer := retryablehttp.NewClient()
+		outer.Logger = nil
+		outer.HTTPClient = &http.Client{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
+			calls++
+			return rt.RoundTrip(req)
+		})}
+		_, err := outer.Get(url)
+		require.Error(t, err)
+		require.Equal(t, 1, calls, name)
+	}
 }

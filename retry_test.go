@@ -175,7 +175,7 @@ func TestCancelInBackoff(t *testing.T) {
 		{"context, after a status", status(503), canceled(nil), []error{context.Canceled}, "context canceled (attempt 2 ended with status 503)"},
 		{"context, after an error", failing(errReset), canceled(nil), []error{context.Canceled, errReset}, "context canceled (attempt 2 ended with connection broke)"},
 		{"context with a cause", status(503), canceled(cause), []error{context.Canceled, cause},
-			"context canceled: *errors.errorString (not shown) (attempt 2 ended with status 503)"},
+			"context canceled: the user has left (attempt 2 ended with status 503)"},
 		{"Request.Cancel", status(503), func(r *http.Request) *http.Request {
 			cancel := make(chan struct{})
 			time.AfterFunc(time.Second, func() { close(cancel) })

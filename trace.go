@@ -164,6 +164,14 @@ func callOf(resp *http.Response) *call {
 	return c
 }
 
+// askedFor returns the caller's request for a response. Response.Request may have another URL and method: those that Base has sent.
+func askedFor(resp *http.Response) *http.Request {
+	if c := callOf(resp); c != nil {
+		return &c.responseRequest
+	}
+	return resp.Request
+}
+
 // AttemptNumber returns the number of the attempt for which Base got the context, and
 // whether it is a hedge. The innermost of nested Transports counts. The number is 0 for any other
 // context.

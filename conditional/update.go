@@ -130,7 +130,7 @@ func (u *Updater) Update(ctx context.Context, url string, modify Modify) (*http.
 		if err != nil {
 			return nil, t.wrapUnknown(err)
 		}
-		if resp.Request.Method == http.MethodGet || !isConflict(resp) {
+		if t.asked.Method == http.MethodGet || !isConflict(resp) {
 			return resp, nil
 		}
 		// The Transport has already waited as the response asks, or the wait is too long for
@@ -169,9 +169,10 @@ type update struct {
 	modify Modify
 	url    string
 
-	written  []byte // the body of the last PUT
-	lost     bool   // the last PUT has an attempt without a response
-	readOnly bool   // no more writes: the next read only detects the result of a lost write
+	asked    *http.Request // the last one, after its redirects
+	written  []byte        // the body of the last PUT
+	lost     bool          // the last PUT has an attempt without a response
+	readOnly bool          // no more writes: the next read only detects the result of a lost write
 }
 
 // cycle reads and writes. Its response is a conflict if another writer was faster.
@@ -191,7 +192,7 @@ func (t *update) cycle(ctx context.Context) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !sameOrigin(t.url, resp.Request.URL) {
+	if !sameOrigin(t.url, t.asked.URL) {
 		return nil, ErrRedirected
 	}
 	if t.lost {
@@ -220,8 +221,8 @@ func (t *update) wrapUnknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// write sends the result of modify to the URL of the read's response, which is the resource
-// that the condition refers to if the read was redirected.
+// write sends the result of modify to the URL of the last read, which is the resource that the condition refers to if the
+// read was redirected.
 func (t *update) write(ctx context.Context, read *http.Response, current []byte, cond condition) (*http.Response, error) {
 	h := read.Header.Clone()
 	if current == nil {
@@ -233,11 +234,11 @@ func (t *update) write(ctx context.Context, read *http.Response, current []byte,
 	}
 	var conns atomic.Int32
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { conns.Add(1) }})
-	resp, err := t.send(ctx, http.MethodPut, read.Request.URL.String(), cond, next, h.Get("Content-Type"))
+	resp, err := t.send(ctx, http.MethodPut, t.asked.URL.String(), cond, next, h.Get("Content-Type"))
 	if err != nil {
 		return nil, err
 	}
-	if resp.Request.Method != http.MethodPut {
+	if t.asked.Method != http.MethodPut {
 		discard(resp)
 		t.lost = true // some servers write, and then redirect to the result
 		return nil, ErrRedirected
@@ -253,6 +254,9 @@ func (t *update) send(ctx context.Context, method, url string, cond condition, b
 	if method == http.MethodPut {
 		content = bytes.NewReader(body)
 	}
+	// Response.Request may be what Base has made of the request: with another URL, or with the signature of this one in its query.
+	var asked atomic.Pointer[http.Request]
+	ctx = resilienthttp.WithTrace(ctx, &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { asked.Store(c.Request) }})
 	req, err := http.NewRequestWithContext(ctx, method, url, content)
 	if err != nil {
 		return nil, err
@@ -272,10 +276,14 @@ func (t *update) send(ctx context.Context, method, url string, cond condition, b
 		}
 	}
 	resp, err := t.Client.Do(req)
-	if err == nil && resp.Request == nil { // a RoundTripper need not set it, and http.Client does not
+	if err != nil {
+		return nil, err
+	}
+	if resp.Request == nil { // a RoundTripper need not set it, and http.Client does not
 		resp.Request = req
 	}
-	return resp, err
+	t.asked = cmp.Or(asked.Load(), resp.Request) // another client has no hooks
+	return resp, nil
 }
 
 // read reads the whole resource and closes the body. It returns nil if the resource does not

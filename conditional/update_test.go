@@ -591,6 +591,39 @@ func TestUpdate_responseWithoutRequest(t *testing.T) {
 	})
 }
 
+// §4.3: a Base may send another request than the client's, and Response.Request is then that one. The write goes to the URL that the
+// client has asked for, without the signature of the read.
+func TestUpdate_signedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &resource{content: "a"}
+		base := faulttest.NewInMemory(t, server)
+		var queries []string
+		signer := roundTripper(func(req *http.Request) (*http.Response, error) {
+			queries = append(queries, req.URL.RawQuery)
+			signed := req.Clone(req.Context())
+			signed.URL.RawQuery = "signature=" + req.Method
+			resp, err := base.Transport().RoundTrip(signed)
+			if err == nil {
+				shown := signed.Clone(signed.Context())
+				shown.Method, shown.URL.Host = http.MethodPost, "gateway.test" // as a recorder or a gateway shows it
+				resp.Request = shown
+			}
+			return resp, err
+		})
+		modifies := 0
+		u := Updater{Client: &http.Client{Transport: &resilienthttp.Transport{Base: signer}}}
+		resp, err := u.Update(t.Context(), base.URL, add(&modifies))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "a,mine", server.content)
+		require.Equal(t, []string{"", ""}, queries)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
 type withoutRequest struct{ http.RoundTripper }
 
 func (w withoutRequest) RoundTrip(req *http.Request) (*http.Response, error) {

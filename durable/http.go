@@ -262,7 +262,7 @@ func (e causedError) Error() string {
 	case ok && failed.Err != nil && !failed.Timeout() && !errors.Is(failed.Reason, resilienthttp.ErrBreakerOpen):
 		return neterr.SafeText(failed.Err)
 	case ok:
-		return driver.ErrorText(failed)
+		return neterr.SafeText(failed)
 	case isURL && outer.Err != nil:
 		return driver.ErrorText(outer.Err)
 	}

@@ -164,6 +164,38 @@ func TestCause(t *testing.T) {
 	}
 }
 
+// T15: the text of an error that a Base has made is neither stored nor logged.
+func TestCause_ofBase(t *testing.T) {
+	for _, cause := range []error{errors.New("s3cr3t"), slowError{"s3cr3t"}} {
+		var log bytes.Buffer
+		client := &http.Client{Transport: &resilienthttp.Transport{Base: brokenBase{cause}}}
+		e := through(durable.HTTP{Client: client, NewRequest: func(s *durable.Send) (*http.Request, error) {
+			return http.NewRequest(http.MethodPost, "http://psp.test/", bytes.NewReader(s.Payload))
+		}})
+		e.Trace, e.Policy = durable.LogTrace(logTo(&log)), durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)}
+		in := enqueuePay(t, e)
+		work(t, e, 0)
+		attempts := journal(t, e, in.ID)
+		require.Len(t, attempts, 1)
+		assert.Contains(t, attempts[0].Error, "(not shown)")
+		assert.NotContains(t, attempts[0].Error+log.String(), "s3cr3t")
+	}
+}
+
+// brokenBase is a Base that fails with an error of its own.
+type brokenBase struct{ err error }
+
+func (b brokenBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	_ = req.Body.Close()
+	return nil, b.err
+}
+
+// slowError is a timeout of a Base.
+type slowError struct{ text string }
+
+func (s slowError) Error() string { return s.text }
+func (slowError) Timeout() bool   { return true }
+
 // D26: a hold of the Engine's own says which error caused it and when the next probe may be sent, and
 // one of a person until when it lasts.
 func TestHold_saysWhy(t *testing.T) {

@@ -2,6 +2,7 @@ package endpoints_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -188,6 +189,35 @@ func TestTransport_urls(t *testing.T) {
 		assert.Equal(t, "other.test", req.Host)
 		assert.Equal(t, row.request, resp.Request.URL.String(), "Response.Request is the caller's")
 	}
+}
+
+// N7: Response.Request has the URL of the first endpoint and no credentials, also if Base sends another request. The error of a
+// Base that quotes the credentials of an endpoint does not show them.
+func TestTransport_responseRequest(t *testing.T) {
+	down := true
+	tr := pair(t, "http://a.test/v1", "http://b.test/v2", roundTripper(func(req *http.Request) (*http.Response, error) {
+		signed := req.Clone(req.Context())
+		signed.Header.Set("X-Signature", "1")
+		switch {
+		case req.URL.Host == "a.test":
+			return refused.RoundTrip(signed)
+		case down:
+			closeBody(req)
+			return nil, errors.New("signer: wrong key " + req.Header.Get("Api-Key") + " for " + req.URL.Path)
+		}
+		return answers(200, nil).RoundTrip(signed)
+	}))
+	tr.Transport.Policy.MaxAttempts = 2
+	tr.Endpoints[1].Header = http.Header{"Api-Key": {"secret-of-b"}}
+	_, err := send(t, tr, http.MethodGet, "http://a.test/v1/order-1", "")
+	require.ErrorContains(t, err, "signer: wrong key … for …")
+
+	down = false
+	resp, err := send(t, tr, http.MethodGet, "http://a.test/v1/order-1", "")
+	require.NoError(t, err)
+	require.Equal(t, "b", visited(resp, err)[len(visited(resp, err))-1:])
+	require.Equal(t, "http://a.test/v1/order-1", resp.Request.URL.String())
+	require.Empty(t, resp.Request.Header)
 }
 
 // N7: over TLS, the name and the certificate are those of the endpoint.

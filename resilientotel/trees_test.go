@@ -61,7 +61,7 @@ internal call GET 0s–7s
   * 4s retry resilienthttp.attempt.number=2 resilienthttp.retry.reason=_OTHER resilienthttp.retry_wait=2
   client HTTP GET 0s–1s Error ""
     error.type=503 http.request.method=GET http.response.status_code=503 network.protocol.version=1.1 server.address=api.test server.port=8443 url.full=https://api.test:8443
-  client HTTP GET 3s–4s Error "*errors.errorString (not shown)"
+  client HTTP GET 3s–4s Error "malformed HTTP response"
     error.type=_OTHER http.request.method=GET http.request.resend_count=1 network.protocol.version=1.1 server.address=api.test server.port=8443 url.full=https://api.test:8443
   client HTTP GET 6s–7s
     http.request.method=GET http.request.resend_count=2 http.response.status_code=201 network.protocol.version=1.1 server.address=api.test server.port=8443 url.full=https://api.test:8443

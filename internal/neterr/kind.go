@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,6 +50,24 @@ func Kind(err error) string {
 		return "eof"
 	}
 	return Other
+}
+
+// Unknown reports whether err is the own error of a RoundTripper: of no kind, and no error of the network, of TLS or of
+// net/http, of which the author does not say that a later request may get another.
+func Unknown(err error) bool {
+	var marked interface{ Permanent() bool }
+	mayPass := errors.As(err, &marked) && !marked.Permanent()
+	return Kind(err) == Other && !mayPass && !anyOf(err, ofNetwork)
+}
+
+// ofNetwork reports whether err itself, not an error that it wraps, has a type of a package that sends or receives.
+func ofNetwork(err error) bool {
+	name := elem(err).PkgPath()
+	if name == "net/url" { // http.Client wraps each error
+		return false
+	}
+	first, _, _ := strings.Cut(name, "/")
+	return slices.Contains([]string{"net", "crypto", "internal"}, first) || strings.HasPrefix(name, "golang.org/x/net/")
 }
 
 // The error codes of RFC 9113 section 7.
@@ -124,4 +143,34 @@ var (
 		"http: server closed idle connection", "http2: client connection lost",
 		"http2: server sent GOAWAY", goAwayText, gracefulText,
 	}
+
+	// These decide nothing.
+	otherTexts = []string{
+		"http: server gave HTTP response to HTTPS client", brokenText, transportBrokenText, "http: CloseIdleConnections called",
+		"net/http: timeout awaiting response headers", "net/http: request canceled", "net/http: cannot rewind body after connection loss",
+		"net/http: Transport failed to read from server", "net/http: server response headers exceeded",
+		"net/http: server replied with more than declared Content-Length",
+		"malformed HTTP response", "malformed HTTP status code", "malformed HTTP version", "malformed chunked encoding",
+		"malformed MIME header line", "malformed MIME header initial line", "malformed MIME header: missing colon",
+		"bad Content-Length", "invalid empty Content-Length", "http: message cannot contain multiple Content-Length headers",
+		"bad trailer key", "http: unexpected EOF reading trailer", "http: suspiciously long trailer after chunked body",
+		"unsupported transfer encoding", "too many transfer encodings",
+		// HTTP/2
+		"http2: server sent GOAWAY and closed the connection", "http2: timeout awaiting response headers", "http2: frame too large",
+		"http2: client conn is closed", "http2: client conn not usable", "http2: client conn could not be established",
+		"http2: client connection force closed via ClientConn.Close", "http2: response header list larger than advertised limit",
+		"http2: Transport: cannot retry err", "malformed response from server",
+		// TLS
+		"tls: failed to verify certificate", "tls: first record does not look like a TLS handshake",
+		"tls: oversized record received with length", "tls: received record with version", "tls: unsupported SSLv2 handshake received",
+		"tls: server selected unsupported protocol version", "tls: server did not select an ALPN protocol",
+		"tls: server selected unadvertised ALPN protocol", "tls: server chose an unconfigured cipher suite",
+		"tls: failed to parse certificate from server", "tls: invalid signature by the server certificate",
+		"tls: downgrade attempt detected", "tls: either ServerName or InsecureSkipVerify must be specified",
+	}
+)
+
+const (
+	transportBrokenText = "net/http: HTTP/1.x transport connection broken"
+	brokenText          = "http: can't write HTTP request on broken connection" // of Go 1.3, and of what imitates it
 )

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"go/build"
 	"io"
 	"io/fs"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -247,13 +249,16 @@ func TestSafeText(t *testing.T) {
 		{"read: with the server's address", &net.OpError{Op: "read", Net: "tcp", Source: address, Addr: address, Err: io.EOF}, "read 192.0.2.1:443: EOF"},
 		{"unknown host: its name", &net.DNSError{Err: "no such host", Name: "a.test", IsNotFound: true}, "lookup a.test: no such host"},
 		{"DNS text: by its flags", &net.DNSError{Err: secret, Name: "a.test/?" + secret, IsTimeout: true}, "lookup: i/o timeout"},
-		{"certificate: its text", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "*tls.CertificateVerificationError: x509: certificate signed by unknown authority"},
+		{"certificate: its text", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
 		{"alert: its text", &net.OpError{Op: "remote error", Err: foreignAlertError(40)}, "remote error: tls: alert(40)"},
-		{"net/http quotes the server: its type", errors.New(`malformed HTTP response "` + secret + `"`), "*errors.errorString (not shown)"},
-		{"net/http around it: the type inside", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", textproto.ProtocolError("malformed MIME header line: "+secret)), "textproto.ProtocolError (not shown)"},
-		{"net/http in one text: its type", errors.New(`net/http: HTTP/1.x transport connection broken: bad Content-Length "` + secret + `"`), "*errors.errorString (not shown)"},
-		{"HTTP/2's GOAWAY: its beginning", errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`), "http2: server sent GOAWAY"},
-		{"scheme: its beginning", errors.New(`unsupported protocol scheme "` + secret + `"`), "unsupported protocol scheme"},
+		{"net/http quotes the server: its beginning", errors.New(`malformed HTTP response "` + secret + `"`), "malformed HTTP response"},
+		{"net/http around it: both beginnings", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", textproto.ProtocolError("malformed MIME header line: "+secret)), "net/http: HTTP/1.x transport connection broken: malformed MIME header line"},
+		{"net/http in one text: its beginning", errors.New(`net/http: HTTP/1.x transport connection broken: bad Content-Length "` + secret + `"`), "net/http: HTTP/1.x transport connection broken"},
+		{"HTTP/2's GOAWAY: its beginning", errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`), "http2: server sent GOAWAY and closed the connection"},
+		{"scheme: shown", errors.New(`unsupported protocol scheme "localhost"`), `unsupported protocol scheme "localhost"`},
+		{"no scheme: its beginning", errors.New(`unsupported protocol scheme "` + secret + `?"`), "unsupported protocol scheme"},
+		{"first record: its text", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, "tls: first record does not look like a TLS handshake"},
+		{"an Error of a Transport: its own text", safeError{}, "safe text"},
 		{"HTTP/2 stream error: its code", streamError{Code: refusedStream, Cause: errors.New(secret)}, "HTTP/2 stream error 7"},
 		{"proxy's status: its kind and type", errors.New("Proxy Authentication Required"), "proxy: *errors.errorString (not shown)"},
 		{"proxy's own text: its type", errors.New(secret), "*errors.errorString (not shown)"},
@@ -270,6 +275,163 @@ func TestSafeText(t *testing.T) {
 	t.Run("lines: one", func(t *testing.T) {
 		require.Equal(t, "a  b c d e", SafeText(New("a\r\nb\x00c\x7fd\te")))
 	})
+}
+
+// safeError is like an *Error of the root.
+type safeError struct{}
+
+func (safeError) Error() string    { return "text" }
+func (safeError) SafeText() string { return "safe text" }
+func (safeError) Unwrap() []error  { return nil }
+
+// §4.7: the texts that SafeText shows are those of net/http, net/textproto and crypto/tls.
+func TestSafeText_textsOfGo(t *testing.T) {
+	var source strings.Builder
+	for _, folder := range []string{"net/http", "net/http/internal", "net/textproto", "crypto/tls", "internal/http2", "net/http/internal/http2"} {
+		files, err := filepath.Glob(filepath.Join(build.Default.GOROOT, "src", folder, "*.go"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			source.Write(text)
+		}
+	}
+	for _, text := range otherTexts {
+		if text != brokenText { // of older versions
+			require.Contains(t, source.String(), strings.TrimPrefix(text, "tls: "))
+		}
+	}
+}
+
+// T15: Text is what a bare client shows, without what quotes a request or a response.
+func TestText(t *testing.T) {
+	u, err := url.Parse("https://user:hunter22@api.test/v1/acct_4711/pay%20ments?token=s3cr3t&mode=%7Bopen-all%7D#part-two")
+	require.NoError(t, err)
+	header := http.Header{
+		"Authorization": {"Bearer abc.def.ghi"}, "Cookie": {"a=1; session=xyz-123-789"}, "X-Short": {"short"}, "Accept": {"*/*"},
+	}
+	parts := LongestFirst(Parts(u, header))
+	for _, row := range []struct{ name, text, want string }{
+		{"nothing of the request", "signer: no credentials in the chain", "signer: no credentials in the chain"},
+		{"URL: its host", "POST https://user:hunter22@api.test/v1/acct_4711/pay%20ments?token=s3cr3t: token expired", "POST https://api.test…: token expired"},
+		{"another URL: its host", "cannot reach http://10.0.0.7:8080/latest/meta-data?x=1, trying again", "cannot reach http://10.0.0.7:8080…, trying again"},
+		{"URL without a path", "no route to https://api.test.", "no route to https://api.test."},
+		{"no host", "open file:///etc/secret", "open file://…"},
+		{"path", "POST /v1/acct_4711/pay%20ments failed", "POST … failed"},
+		{"path, decoded", "POST /v1/acct_4711/pay ments failed", "POST … failed"},
+		{"a segment with a digit", "no account acct_4711", "no account …"},
+		{"a segment without one may be a word", "no payments", "no payments"},
+		{"query", "?token=s3cr3t&mode=%7Bopen-all%7D", "?…"},
+		{"a value", "s3cr3t expired", "… expired"},
+		{"a value, decoded", "mode {open-all}", "mode …"},
+		{"a name may be a word", "no token", "no token"},
+		{"user and password", "user:hunter22 is unknown, as is hunter22", "… is unknown, as is …"},
+		{"header value", "sent Bearer abc.def.ghi", "sent …"},
+		{"credentials alone", "abc.def.ghi is expired", "… is expired"},
+		{"a cookie", "no session xyz-123-789", "no session …"},
+		{"a short value may be a word", "too short", "too short"},
+		{"fragment", "part-two", "…"},
+		{"in quotes", `malformed HTTP response "HTTP/1.1 \"x\" y"`, `malformed HTTP response "…"`},
+		{"an open quote", `debug="x y`, `debug="…"`},
+		{"http.Client inside", `Get "https://login.test/token?code=1": EOF`, `Get "https://login.test…": EOF`},
+		{"scheme", `unsupported protocol scheme "ftp"`, `unsupported protocol scheme "ftp"`},
+		{"lines and bytes", "a\nb\x00c\xffd", "a b cd"},
+		{"a secret around a byte that is no text", "s3c\xffr3t", "…"},
+		{"very long", strings.Repeat("x", 1000), strings.Repeat("x", maxOwnText) + "…"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			text := strings.NewReplacer(`\n`, "\n", `\x00`, "\x00", `\xff`, "\xff").Replace(row.text)
+			require.Equal(t, row.want, Text(errors.New(text), parts))
+		})
+	}
+	for _, row := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"nil", nil, ""},
+		{"HTTP to HTTPS: as net/http", With(http.ErrSchemeMismatch, tls.RecordHeaderError{Msg: "no"}), "http: server gave HTTP response to HTTPS client"},
+		{"reason and cause", With(New("reason"), io.EOF), "reason: EOF"},
+		{"token endpoint: not shown", token(401, "invalid_client"), "no token from the token endpoint (its answer is not shown)"},
+		{"network", &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+			"dial tcp 192.0.2.1:443: connect: connection refused"},
+	} {
+		t.Run(row.name, func(t *testing.T) { require.Equal(t, row.want, Text(row.err, nil)) })
+	}
+	require.Empty(t, LongestFirst(Parts(nil, nil)))
+	require.Empty(t, LongestFirst(Parts(&url.URL{Path: "/"}, http.Header{"A": nil})))
+}
+
+// T15: no part of the request is in the Text of an error that quotes it, whatever stands around it.
+func FuzzText(f *testing.F) {
+	f.Add("", "", "/v1/x?token=s3cr3t", "Bearer abcdefgh")
+	f.Add("GET ", ": EOF", "//a:secret1@b/secret-path#fragment", "value \"quoted\"")
+	f.Fuzz(func(t *testing.T, before, after, target, value string) {
+		const host = "https://api.test"
+		u, err := url.Parse(host + target)
+		if err != nil {
+			t.Skip()
+		}
+		header := http.Header{"X-Value": {value}}
+		for _, quoted := range []string{u.EscapedPath(), u.Path, u.RawQuery, u.String(), value} {
+			quoted = strings.ToValidUTF8(quoted, "")
+			for _, text := range []string{before + quoted + after, before + strconv.Quote(quoted) + after} {
+				got := Text(errors.New(text), LongestFirst(Parts(u, header)))
+				for _, secret := range []string{u.EscapedPath(), u.RawQuery, strings.ToValidUTF8(value, "")} {
+					if len(secret) >= minPart && !strings.Contains(secret, cut) && !strings.Contains(host, secret) {
+						require.NotContains(t, got, secret)
+					}
+				}
+				require.LessOrEqual(t, len(got), maxOwnText+len(cut))
+			}
+		}
+	})
+}
+
+// The clue is the text for which Kubernetes and go-retryablehttp search.
+func TestClue(t *testing.T) {
+	const closed, untrusted = "use of closed network connection", "certificate is not trusted"
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{io.EOF, closed},
+		{io.ErrUnexpectedEOF, closed},
+		{errors.New(brokenText), closed},
+		{With(New("reason"), io.EOF), closed},
+		{fmt.Errorf("layer: %w", io.EOF), ""}, // a bare client's is no EOF for them either
+		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, untrusted},
+		{fmt.Errorf("layer: %w", &tls.CertificateVerificationError{Err: x509.HostnameError{}}), untrusted},
+		{syscall.ECONNRESET, ""},
+	} {
+		require.Equal(t, row.want, Clue(row.err), "%v", row.err)
+	}
+}
+
+// An error is a Base's own if no package of the network knows it, and its author does not say that it may pass.
+func TestUnknown(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"errors.New", errors.New("no token"), true},
+		{"own type", &fetchError{text: "no token"}, true},
+		{"around a missing file", fmt.Errorf("signer: %w", &fs.PathError{Op: "open", Path: "/run/token", Err: syscall.ENOENT}), true},
+		{"http.Client inside", &url.Error{Op: "Get", Err: errors.New("no token")}, true},
+		{"marked as permanent", markedError(true), true},
+		{"marked as not permanent", markedError(false), false},
+		{"EOF", io.EOF, false},
+		{"around an EOF", &fetchError{"x", io.EOF}, false},
+		{"network", fmt.Errorf("token: %w", &net.OpError{Op: "dial", Err: syscall.ENETUNREACH}), false},
+		{"textproto", textproto.ProtocolError("x"), false},
+		{"closed", net.ErrClosed, false},
+		{"timeout", timeoutError{}, false},
+		{"canceled", context.Canceled, false},
+	} {
+		require.Equal(t, row.want, Unknown(row.err), row.name)
+	}
 }
 
 // errorsWith returns errors that contain a text, in each field of the types that clients get.

@@ -69,12 +69,15 @@ const (
 )
 
 // SafeText returns a text for err without any URL path or query, header value or body. The text is one line of at most
-// 256 bytes. It shows the texts of this module, of numbers and of types without fields, and the beginnings of those
-// that decide whether to retry. Of all other errors it shows the kind, the type and the errors that they wrap.
-func SafeText(err error) string {
-	text := strings.ToValidUTF8(textOf(err), "")
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+// 256 bytes. It shows the texts of this module, of numbers and of types without fields, and the constant texts of net/http
+// and crypto/tls. Of all other errors it shows the kind, the type and the errors that they wrap.
+func SafeText(err error) string { return line(textOf(err), maxText) }
+
+// line returns a text as one line of at most so many bytes.
+func line(text string, most int) string {
+	text = strings.ToValidUTF8(text, "")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + cut
 	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -82,6 +85,12 @@ func SafeText(err error) string {
 		}
 		return r
 	}, text)
+}
+
+// safeTexter is an *Error of the root, which uses SafeText for what it wraps.
+type safeTexter interface {
+	SafeText() string
+	Unwrap() []error
 }
 
 func textOf(err error) string {
@@ -100,6 +109,8 @@ func textOf(err error) string {
 		return lookup(e)
 	case *TextError, *TimeoutError, *ConnectError:
 		return err.Error()
+	case safeTexter:
+		return e.SafeText()
 	case x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
 		return err.Error() // names in certificates, which are public
 	}
@@ -109,8 +120,6 @@ func textOf(err error) string {
 		return err.Error()
 	case slices.ContainsFunc(wrapped(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }):
 		return err.Error()
-	case t.PkgPath() == strings.TrimSuffix(reflect.TypeFor[TextError]().PkgPath(), "/internal/neterr"): // the root, which calls SafeText
-		return err.Error()
 	case t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128, t.Size() == 0: // a number, or no fields: it has no text
 		return err.Error()
 	case findTokenError(err) != nil:
@@ -119,7 +128,7 @@ func textOf(err error) string {
 	return wrapper(err)
 }
 
-// wrapper returns the texts of the errors that err wraps, behind its type. The types of
+// wrapper returns the texts of the errors that err wraps, behind the known beginning of its own or its type. The types of
 // fmt.Errorf and errors.Join say nothing.
 func wrapper(err error) string {
 	var causes []string
@@ -129,13 +138,28 @@ func wrapper(err error) string {
 		}
 	}
 	text := strings.Join(causes, "; ")
-	switch in := elem(err).PkgPath(); {
-	case text == "":
+	if text == "" {
 		return innermost(err)
-	case in == "fmt", in == "errors":
+	}
+	label := beginning(err)
+	if in := elem(err).PkgPath(); label == "" && in != "fmt" && in != "errors" {
+		label = fmt.Sprintf("%T", err)
+	}
+	return join(label, text)
+}
+
+// beginning returns the beginning of err's text if it is a text of net/http or crypto/tls, or "".
+func beginning(err error) string {
+	text := err.Error()
+	if rest, ok := strings.CutPrefix(text, schemeText); ok && scheme.MatchString(rest) {
 		return text
 	}
-	return join(fmt.Sprintf("%T", err), text)
+	for _, known := range slices.Concat(otherTexts, invalidTexts, bodyTexts, socksTexts, handshakeTexts, closedTexts) {
+		if strings.HasPrefix(text, known) {
+			return strings.TrimRight(known, " :=")
+		}
+	}
+	return ""
 }
 
 // innermost returns the known beginning of err's text, or its kind and type.
@@ -143,10 +167,8 @@ func innermost(err error) string {
 	if stream, ok := errors.AsType[streamError](err); ok {
 		return stream.Error()
 	}
-	for _, known := range slices.Concat(invalidTexts, bodyTexts, socksTexts, handshakeTexts, closedTexts) {
-		if strings.HasPrefix(err.Error(), known) {
-			return strings.TrimRight(known, " :=")
-		}
+	if known := beginning(err); known != "" {
+		return known
 	}
 	text, kind := fmt.Sprintf("%T", err)+hidden, Kind(err)
 	if kind == Other {

@@ -18,6 +18,7 @@ const (
 	Invalid        Came = 1 + iota // the request, the configuration or the result of Base is invalid
 	InnerLimit                     // a Transport in Base rejected the request by its rate limit
 	OwnBody                        // the caller's request body failed
+	Own                            // an error of Base itself, which has asked for no connection
 	Intermediary                   // a proxy or a token endpoint rejects the client, or the error is marked as permanent
 	NoToken                        // a token endpoint has no token now
 	Stranger                       // unknown host, untrusted certificate, or an HTTP response to https
@@ -180,8 +181,7 @@ var table = [...]row{ //nolint:gochecknoglobals // never written to
 	{http.StatusInternalServerError, 599, 0, Outcome{Transient, InDoubt, Fails, NoLimit, CountServerError, Passing, false}},
 	{600, 999, 0, Outcome{Permanent, InDoubt, Fails, NoLimit, CountServerError, Passing, false}},
 
-	{Invalid, InnerLimit, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
-	{OwnBody, Intermediary, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
+	{Invalid, Intermediary, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
 	{NoToken, NoToken, 0, Outcome{Transient, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},
 	{Stranger, Stranger, Answered, Outcome{Transient, InDoubt, Fails, NoLimit, CountNetworkError, Passing, true}}, // it is being restarted
 	{Stranger, Stranger, 0, Outcome{Permanent, InDoubt, Silent, NoLimit, CountNetworkError, Passing, true}},

@@ -20,6 +20,7 @@ var (
 	cameTexts = map[Came]string{
 		Invalid: "malformed request, or an invalid result of `Base`", InnerLimit: "rate limit of a Transport in `Base`",
 		Intermediary: "a proxy or a token endpoint rejects the client, or the error has `Permanent() bool`",
+		Own:          "own error of `Base`, which has asked for no connection",
 		NoToken:      "the token endpoint has no token now", Stranger: "unknown host, untrusted certificate, HTTP response to https",
 		Calm: "HTTP/2: ENHANCE_YOUR_CALM", OwnBody: "the request body of the caller fails", NetworkTimeout: "timeout of the network",
 		Broken:         "any other error: refused, reset, closed, not HTTP",
