@@ -107,8 +107,10 @@ func (t *turns) tested(r Result, canceled bool, now time.Time) {
 		t.failed = 0
 	default:
 		t.more = 0
-		t.failed = min(t.failed+1, maxDoubled)
 		t.ended, t.asks = now, r.Asks
+		if t.tests == 0 { // those that were in flight together are one answer
+			t.failed = min(t.failed+1, maxDoubled)
+		}
 	}
 }
 
