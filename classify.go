@@ -73,6 +73,7 @@ func (a *attempt) signs() (signs outcome.Signs) {
 		if !a.concurrent && r.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
 			signs |= outcome.Late
 		}
+	default: // it says by itself what it means
 	}
 	return signs
 }
