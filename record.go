@@ -2,6 +2,8 @@ package resilienthttp
 
 import (
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +40,7 @@ type record struct {
 	latencies latency.Window
 	usual     latency.Usual
 	patience  patience
+	works     workingRoutes
 
 	slowest atomic.Pointer[CallStatus]    // of the last minute, until a slower one comes
 	failure atomic.Pointer[FailureStatus] // the last one; nil: none yet
@@ -130,13 +133,57 @@ func (a *attempt) noteOutcome(now time.Time) {
 	switch {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		a.sampled = r.noteSuccess(at, a.report.Latency)
+		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
+			r.works.note(a.call.routeHash(), at)
+		}
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
 		// above a quantile.
 		r.latencies.Add(at, a.timers.hedgeDelay-1)
 	}
+}
+
+// workingRoutes are the routes that have succeeded lately, as samples of the successes show. It is safe for concurrent use.
+type workingRoutes struct {
+	mu     sync.Mutex
+	routes []workingRoute
+}
+
+type workingRoute struct {
+	hash uint64
+	at   time.Duration // its last sample, since the origin
+}
+
+const (
+	maxWorking  = 64
+	worksLately = 30 * time.Second // for so long a success says that a route works
+)
+
+func (w *workingRoutes) note(route uint64, at time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := w.index(route)
+	switch {
+	case i >= 0:
+		w.routes[i].at = at
+	case len(w.routes) < maxWorking:
+		w.routes = append(w.routes, workingRoute{route, at})
+	default: // those that work are soon known again
+		w.routes = append(w.routes[:0], workingRoute{route, at})
+	}
+}
+
+// lately reports whether a route has succeeded within worksLately.
+func (w *workingRoutes) lately(route uint64, at time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := w.index(route)
+	return i >= 0 && at-w.routes[i].at <= worksLately
+}
+
+func (w *workingRoutes) index(route uint64) int {
+	return slices.IndexFunc(w.routes, func(r workingRoute) bool { return r.hash == route })
 }
 
 func (a *attempt) noteFailure(now time.Time) {

@@ -1,0 +1,136 @@
+package retrybudget
+
+import (
+	"math"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+)
+
+// turns is where calls without a token wait for one, in the order in which they began. Calls bring the tokens. If all callers
+// wait here, no call comes, and so none brings any. So a call that a limit has rejected is sent without a token, as a test, if
+// nothing has come or gone for as long as three calls usually take. If the limit has named its wait, the test follows that wait.
+type turns struct {
+	bucket *Bucket
+	rules  *Rules
+	queue  waitqueue.Queue[Permit]
+
+	came time.Time // when a call last came
+
+	tests  int           // in flight
+	more   int           // tests that may be in flight, beside one: those that were served since a call came
+	failed int           // tests in a row; each doubles the wait for the next
+	ended  time.Time     // of the last one that failed
+	asks   time.Duration // the wait after it that its rejection names
+}
+
+const tenths = 10 // of a token: the unit of Limits.Cost
+
+// Why a call waits for a token.
+const (
+	Failed   uint8 = iota // its attempt has failed
+	Rejected              // a limit has rejected its attempt
+	Asked                 // a limit has rejected its attempt, and has named the wait, which is over
+)
+
+// AwaitTurn takes the tokens of a retry when its turn comes: cost, as long as retries succeed. limits.Class is why it waits. ok is
+// false if the limits end the wait.
+func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits waitqueue.Limits) (p Permit, ok bool) {
+	limits.Cost = int64(math.Round(tenths * cost))
+	b.mu.Lock()
+	if b.turns == nil {
+		b.turns = &turns{bucket: b, rules: rules}
+		b.turns.queue.Mu, b.turns.queue.Gate = &b.mu, b.turns
+	}
+	t := b.turns
+	if t.queue.Len() == 0 {
+		t.came = now
+	}
+	if t.ended.After(now) { // the clock was set back
+		t.ended = now
+	}
+	b.mu.Unlock()
+	p, _, _ = t.queue.Enter(now, limits)
+	return p, p.withdrawal != nil
+}
+
+// Take implements waitqueue.Gate: all join the queue, and Dispatch takes for them.
+func (*turns) Take(time.Time, int64) (p Permit, ok bool) { return p, false }
+
+// Dispatch implements waitqueue.Gate.
+func (t *turns) Dispatch(now time.Time) {
+	for t.queue.Len() > 0 {
+		first := t.queue.First()
+		p, ok := t.bucket.take(Request{Limited: first.Class != Failed, Cost: float64(first.Cost) / tenths}, t.rules, now)
+		if !ok && t.mayTest(first.Class, now) {
+			t.tests++
+			p, ok = Permit{&withdrawal{from: t.bucket, limited: true, test: true}}, true
+		}
+		if !ok {
+			break
+		}
+		t.queue.Grant(first, p)
+	}
+	t.bucket.waiting.Store(t.queue.Len() > 0)
+	t.queue.WakeAt(t.wake(), now)
+}
+
+// called notes that a call has come, with a part of a token.
+func (t *turns) called(now time.Time) {
+	t.came, t.more = now, 0
+	t.Dispatch(now)
+}
+
+func (t *turns) mayTest(class uint8, now time.Time) bool {
+	return class != Failed && t.tests <= t.more && !now.Before(t.testAt(class))
+}
+
+// testAt returns when the first call may be sent as a test.
+func (t *turns) testAt(class uint8) time.Time {
+	if class == Asked {
+		return t.ended.Add(t.asks << t.failed / 2)
+	}
+	since := t.came
+	if t.ended.After(since) {
+		since = t.ended
+	}
+	return since.Add(3 * t.interval() << t.failed)
+}
+
+// tested notes the result of a test.
+func (t *turns) tested(r Result, canceled bool, now time.Time) {
+	t.tests--
+	switch {
+	case canceled:
+	case r.Succeeded:
+		t.more++
+		t.failed = 0
+	default:
+		t.more = 0
+		t.failed = min(t.failed+1, maxDoubled)
+		t.ended, t.asks = now, r.Asks
+	}
+}
+
+const maxDoubled = 5 // a wait is at most 32 times as long
+
+// wake returns when Dispatch should look again; zero: when something comes or ends.
+func (t *turns) wake() time.Time {
+	if t.queue.Len() == 0 || t.tests > t.more || t.queue.First().Class == Failed {
+		return time.Time{}
+	}
+	return t.testAt(t.queue.First().Class)
+}
+
+// Estimate implements waitqueue.Gate. When tokens come is unknown.
+func (t *turns) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Time, blocked bool) {
+	return now, false
+}
+
+// Return implements waitqueue.Gate.
+func (t *turns) Return(p Permit, now time.Time) { p.end(Result{}, true, now) }
+
+// interval returns the mean time between two calls of those that came in the Recent before the last one.
+func (t *turns) interval() time.Duration {
+	return Recent / time.Duration(max(t.bucket.recentCalls(t.rules, t.came), 1))
+}
