@@ -119,7 +119,49 @@ func places([]string) error {
 	if err != nil {
 		return err
 	}
-	return problems("places", missing)
+	return problems("places", append(missing, staleNames(texts)...))
+}
+
+// architecture is the page that names functions, types and files of the client.
+const architecture = "docs/maintainers/architecture.md"
+
+var (
+	codeSpan   = regexp.MustCompile("`([^`]+)`")
+	identifier = regexp.MustCompile(`^\w+$`)
+	goFile     = regexp.MustCompile(`^\w+\.go$`)
+)
+
+// staleNames are the names on the page of the architecture that the client's code no longer has: a reader believes a page that names
+// functions. The table of the usual changes is left out, because it has other code, and missingPlaces looks for that.
+func staleNames(texts map[string]string) (stale []string) {
+	code := clientCode(texts)
+	seen := map[string]bool{}
+	page, _, _ := strings.Cut(texts[architecture], "\n## Usual changes\n")
+	for _, found := range codeSpan.FindAllStringSubmatch(page, -1) {
+		name := found[1]
+		isGone := goFile.MatchString(name) && texts[name] == "" ||
+			identifier.MatchString(name) && !regexp.MustCompile(`\b`+name+`\b`).MatchString(code)
+		if isGone && !seen[name] {
+			seen[name] = true
+			stale = append(stale, fmt.Sprintf("%s: there is no `%s` in the client", architecture, name))
+		}
+	}
+	return stale
+}
+
+// clientCode is the code of the root and of its engines, and of the test that writes the page's cases.
+func clientCode(texts map[string]string) string {
+	var all strings.Builder
+	for name, text := range texts {
+		folder := path.Dir(name)
+		isPage := strings.HasSuffix(name, "architecture_test.go")
+		isTest := strings.HasSuffix(name, "_test.go") && !isPage
+		isClient := folder == "." || strings.HasPrefix(folder, "internal/")
+		if strings.HasSuffix(name, ".go") && isClient && !isTest {
+			all.WriteString(text)
+		}
+	}
+	return all.String()
 }
 
 func textsOfPlaces() (map[string]string, error) {

@@ -71,6 +71,18 @@ func TestPlaces_movedBeginning(t *testing.T) {
 	}
 }
 
+func TestPlaces_staleNames(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	texts, err := textsOfPlaces()
+	require.NoError(t, err)
+	require.Empty(t, staleNames(texts))
+	texts[architecture] = "`planRetry` in `plan.go`, `planDummy` in `dummy.go`\n## Usual changes\n`dummyMetric`"
+	require.Equal(t, []string{
+		architecture + ": there is no `planDummy` in the client",
+		architecture + ": there is no `dummy.go` in the client",
+	}, staleNames(texts))
+}
+
 func TestPlaces_page(t *testing.T) {
 	doctable.Overview(t, "../../docs/maintainers/architecture.md", "places", changesTable())
 }
