@@ -210,15 +210,15 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	return ok
 }
 
-// mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must have worked
-// lately: callers of a route that always fails would wait for nothing.
+// mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must be one that
+// works: callers of a route that always fails would wait for nothing.
 func (p *plan) mayTakeTurn() bool {
 	switch {
 	case !p.mayAwait(), p.leftForTurn(p.at()) < 0:
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed
-		return p.record.works.lately(p.routeHash(), p.now.Sub(p.origin))
+		return p.record.works.has(p.routeHash())
 	case p.last.report.RetryAfter > 0:
 		p.class = retrybudget.Asked
 	default:

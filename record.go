@@ -144,7 +144,8 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// workingRoutes are the routes that have succeeded lately, as samples of the successes show. It is safe for concurrent use.
+// workingRoutes are the routes that work: they have succeeded, as samples of the successes show, and since then no call of theirs has
+// failed, or they have succeeded within worksLately. It is safe for concurrent use.
 type workingRoutes struct {
 	mu     sync.Mutex
 	routes []workingRoute
@@ -157,7 +158,7 @@ type workingRoute struct {
 
 const (
 	maxWorking  = 64
-	worksLately = 30 * time.Second // for so long a success says that a route works
+	worksLately = 30 * time.Second // for so long a success says more than a call that fails later
 )
 
 func (w *workingRoutes) note(route uint64, at time.Duration) {
@@ -174,12 +175,17 @@ func (w *workingRoutes) note(route uint64, at time.Duration) {
 	}
 }
 
-// lately reports whether a route has succeeded within worksLately.
-func (w *workingRoutes) lately(route uint64, at time.Duration) bool {
+// failed notes that a call of a route has failed.
+func (w *workingRoutes) failed(route uint64, at time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := w.index(route)
-	return i >= 0 && at-w.routes[i].at <= worksLately
+	w.routes = slices.DeleteFunc(w.routes, func(r workingRoute) bool { return r.hash == route && at-r.at > worksLately })
+}
+
+func (w *workingRoutes) has(route uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.index(route) >= 0
 }
 
 func (w *workingRoutes) index(route uint64) int {
@@ -201,17 +207,18 @@ func (a *attempt) noteFailure(now time.Time) {
 
 func (c *call) noteEnd(resp *http.Response) {
 	a := c.last
-	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
-		if failing := &a.visit.Record.failing; !failing.Load() {
-			failing.Store(true)
-		}
-	}
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
+	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
+		if failing := &a.visit.Record.failing; !failing.Load() {
+			failing.Store(true)
+		}
+		a.visit.Record.works.failed(c.routeHash(), at)
+	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
 		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took)) // another goroutine may have been first

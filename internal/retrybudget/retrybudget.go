@@ -181,12 +181,6 @@ func (b *Bucket) Status(rules *Rules, now time.Time) Status {
 	return Status{Used: capacity - b.tokens, Remaining: b.tokens}
 }
 
-// Spent reports whether retries have taken the tokens, so that the next one may have none.
-func (b *Bucket) Spent(rules *Rules, now time.Time) bool {
-	s := b.Status(rules, now)
-	return s.Remaining < 1 && s.Used >= 1
-}
-
 // Permit permits one request. The methods of the zero Permit have no effect.
 type Permit struct{ *withdrawal }
 
