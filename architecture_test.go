@@ -81,8 +81,12 @@ func architectureCases() []architectureCase {
 			get(later), hedged(), []step{after(soon, status(200)), status(409)}, 2, "409", nil,
 		},
 		{
-			"the same with a POST and its key", "the server may reject the second of two: `mayWin`",
+			"the same with a POST and its key", "the server may be at work on the first attempt, so the 409 is no result: `mayBeAtWork`",
 			post, hedged(), []step{after(soon, status(201)), status(409)}, 2, "201", nil,
+		},
+		{
+			"the same, but the hedge gets a 422", "the server may reject the second of two, so the first is awaited: `mayWin`",
+			post, hedged(), []step{after(soon, status(201)), status(422)}, 2, "201", nil,
 		},
 	}
 }
