@@ -81,7 +81,7 @@ func architectureCases() []architectureCase {
 			get(later), hedged(), []step{after(soon, status(200)), status(409)}, 2, "409", nil,
 		},
 		{
-			"the same with a POST and its key", "the server may be at work on the first attempt, so the 409 is no result: `mayBeAtWork`",
+			"the same with a POST and its key", "a 409 is no result while the server may be at work on the first attempt: `mayBeAtWork`, and `mayWin` too",
 			post, hedged(), []step{after(soon, status(201)), status(409)}, 2, "201", nil,
 		},
 		{
