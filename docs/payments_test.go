@@ -87,7 +87,7 @@ func (s *shop) pay(ctx context.Context, p *payment) error {
 
 // work makes the calls that are due. Several workers may run it at a time.
 func (s *shop) work(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		p, err := s.claim(ctx, time.Now().Add(time.Minute)) // twice the time of a call
 		if p == nil || err != nil {
 			return err
@@ -96,6 +96,7 @@ func (s *shop) work(ctx context.Context) error {
 			return err
 		}
 	}
+	return ctx.Err()
 }
 
 // shopAt has the Base of a bank in memory.
@@ -242,9 +243,11 @@ func TestPayments_workers(t *testing.T) {
 			s.store = func(p *payment) error { return rows.storeOf(p, claimed) }
 			return s
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute/2)
+		defer cancel()
 		var workers sync.WaitGroup
 		for range 2 {
-			workers.Go(func() { assert.NoError(t, worker().work(t.Context())) })
+			workers.Go(func() { assert.NoError(t, worker().work(ctx)) })
 		}
 		workers.Wait()
 		require.Equal(t, 19, bank.Total(), "each row once, and not that of the dead worker")
