@@ -109,7 +109,7 @@ func TestOff(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(page), "| done without being asked |")
 	table, _, _ = strings.Cut(table, "\n\n")
-	require.Equal(t, len(offRows())+2, len(strings.Split(table, "\n")), "a row of the page is not tried")
+	require.Len(t, strings.Split(table, "\n"), len(offRows())+2, "a row of the page is not tried")
 }
 
 // get makes a GET with a deadline of 100 s, and closes the body.
