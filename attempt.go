@@ -263,7 +263,7 @@ func (c *call) exchange(a *attempt) {
 	won := c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge)
 	a.permits.tokens.Done(retrybudget.Result{
 		Succeeded: won, Slow: failed != nil && failed.timedOut() && a.report.Latency > failed.report.Latency/2,
-		Pause: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
+		Asks: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
 	})
 	c.noteTime(a)
 }
@@ -312,6 +312,9 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	}
 	a.judge(&info)
 	a.noteOutcome(now)
+	if bucket := a.visit.Record.bucket; bucket != nil && a.outcome.Limit == outcome.Rejected {
+		bucket.Rejected(now)
+	}
 	if change := a.donePermits(&info, now); change != nil {
 		c.breakerChanged(change)
 	}

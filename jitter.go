@@ -74,7 +74,6 @@ const (
 	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
 	seriesTime    = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
-	untokenedWait = 30 * time.Second // without tokens, after a rejection by a limit
 	minLeftBefore = 1.75             // an early wait needs this multiple of its length; otherwise the last wait follows
 )
 
@@ -104,21 +103,12 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 	}
 	wait := c.nextWait(failed, now)
 	state.wait = wait - randomUpTo(wait/4)
-	return max(state.wait, asked+randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0))))
+	return max(state.wait, c.named(asked, now))
 }
 
-// untokened returns the wait of a call that a limit has rejected and that has no tokens. It is long, because the other calls
-// have used up the tokens: more retries would only be rejected too.
-func (c *call) untokened(asked time.Duration, now time.Time) time.Duration {
-	wait := max(asked, untokenedWait)
-	wait += randomUpTo(wait / 2)
-	left := c.leftForLimit(now)
-	isLast := minLeftBefore*float64(wait) > float64(left)
-	c.retries.series = waitSeries{over: isLast} // of the failures after this wait
-	if isLast {
-		wait = max(left-randomUpTo(left/4), asked)
-	}
-	return wait
+// named returns the wait that the server asks for, and up to half of it more if the deadline leaves time.
+func (c *call) named(asked time.Duration, now time.Time) time.Duration {
+	return asked + randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0)))
 }
 
 // nextWait returns the next wait of the series, before jitter.

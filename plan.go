@@ -26,6 +26,7 @@ type plan struct {
 	longest time.Duration // paceHeld: how long it may wait for the circuit
 	restsTo time.Time     // paceHeld: it is no probe before
 	blocked time.Time     // the end of the block that rejections have made of its quota; zero: none
+	class   uint8         // paceTurn: why it waits
 }
 
 // pace is what a retry waits for, and with it what pays for it.
@@ -34,18 +35,16 @@ type plan struct {
 //	paceMoved     –                          –                      taken now
 //	paceBackoff   the backoff                –                      taken now
 //	paceQueued    the backoff                the other timeouts     taken when it is sent
+//	paceTurn      the backoff                its turn               taken when it is sent
 //	paceHeld      – (or the Retry-After)     the circuit            none: the circuit sends one at a time
-//	paceLimited   the backoff                the quota              none: the quota sends one at a time
-//	paceTurn      half a minute              its turn               none: one turn at a time
 type pace uint8
 
 const (
 	paceBackoff pace = iota
 	paceMoved        // it goes to a server that the call has not tried
 	paceQueued       // it follows a timeout
+	paceTurn         // the tokens are spent
 	paceHeld         // the circuit is open
-	paceLimited      // it follows a 429 that asks for no wait, and rejections block its quota
-	paceTurn         // a limit rejected the attempt before, and the tokens are spent
 )
 
 // planRetry decides about a retry of the last attempt. It reserves the next wait of the series, and the tokens of the budget.
@@ -100,7 +99,7 @@ func (p *plan) mayRepeat() (reason error) {
 		return ErrNotIdempotent
 	case !p.replayable:
 		return ErrNotReplayable
-	case p.number >= p.maxAttempts(), p.isLastWait(), p.usedAllTime():
+	case p.maxAttempts() <= 1, !p.isAsked() && (p.number >= p.maxAttempts() || p.isLastWait()), p.usedAllTime():
 		return p.whyNoAttempt()
 	case p.owner != ownerCall:
 		return ErrSingleAttempt
@@ -137,6 +136,10 @@ func (p *plan) chooseWait() {
 			p.wait = backoff // the circuit may close earlier
 		}
 	case paceBackoff:
+		if p.policy.Backoff == nil && p.isAsked() {
+			p.wait = p.named(p.last.report.RetryAfter, p.now)
+			break
+		}
 		p.wait = p.backoff(p.last, p.now)
 	default:
 	}
@@ -186,16 +189,14 @@ func (p *plan) pay() (reason error) {
 	timedOut := !p.moves() && p.last.timedOut()
 	switch {
 	case p.pace == paceHeld: // the circuit paces it, or has paced the attempt before the Retry-After
-	case p.last.tooMany() && !p.blocked.IsZero():
-		p.pace = paceLimited
 	case timedOut && p.mayAwait():
 		if !p.record.bucket.MayAwait(&p.budget.rules, p.now) {
 			return ErrBudgetExhausted
 		}
 		p.pace = paceQueued
 	case p.takeRetryTokens(timedOut):
-	case p.pace == paceBackoff && p.waitsForLimit():
-		p.pace, p.wait = paceTurn, p.untokened(p.last.report.RetryAfter, p.now)
+	case p.pace == paceBackoff && p.mayTakeTurn():
+		p.pace = paceTurn
 	default:
 		return ErrBudgetExhausted
 	}
@@ -204,19 +205,25 @@ func (p *plan) pay() (reason error) {
 
 func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	p.retries.permit, ok = p.takeTokens(retrybudget.Request{
-		Slow: slow, Batch: p.priority == PriorityBatch, Displaces: !p.moves() && p.last.tooMany(), Cost: p.costOf(p.last),
+		Slow: slow, Batch: p.priority == PriorityBatch, Limited: !p.moves() && p.last.isLimited(), Cost: p.costOf(p.last),
 	}, p.now, p.record, p.last.visit.Record)
 	return ok
 }
 
-// waitsForLimit reports whether the retry needs no token: a limit has rejected the attempt, so the server has done no work, and
-// it says when another one may follow, or has served one lately.
-func (p *plan) waitsForLimit() bool {
-	report := &p.last.report
-	rejected := p.last.came.Response() && report.Verdict == VerdictThrottled && report.status() < http.StatusInternalServerError
-	if !rejected || p.budget.Static || p.rateLimit.engine().MaxWait <= 0 {
+// mayTakeTurn reports whether the retry may wait for a token: a limit has rejected the attempt, so the server has done no work.
+func (p *plan) mayTakeTurn() bool {
+	if !p.last.isLimited() || !p.mayAwait() || p.leftForLimit(p.at()) < 0 {
 		return false
 	}
-	serves := p.last.tooMany() && p.record.succeededWithin(untokenedWait, p.now.Sub(p.origin))
-	return (report.RetryAfter > 0 || serves) && p.leftForLimit(p.now.Add(report.RetryAfter)) >= 0
+	p.class = retrybudget.Rejected
+	if p.last.report.RetryAfter > 0 {
+		p.class = retrybudget.Asked
+	}
+	return true
+}
+
+// isAsked reports whether a limit has rejected the attempt and named a wait that is at least as long as that of the series. Then
+// the server paces the call, so the retry is no attempt of MaxAttempts.
+func (p *plan) isAsked() bool {
+	return p.last.isLimited() && p.last.report.RetryAfter >= earlyWaits[afterOverload-1] && p.leftForLimit(p.now.Add(p.last.report.RetryAfter)) >= 0
 }

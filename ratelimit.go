@@ -208,7 +208,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 func (c *call) quotaRequest(v *visit) quota.Request {
 	r := quota.Request{
 		Method: c.request.Method, Path: c.request.URL.Path,
-		MaxBlock: c.policy.MaxRetryAfter, Again: v.Again,
+		MaxBlock: c.policy.MaxRetryAfter,
 	}
 	if c.quotas != nil {
 		r.Key, r.Cost = c.quotas.key, c.quotas.cost

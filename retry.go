@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"errors"
 	"math"
-	"net/http"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
@@ -88,15 +87,19 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 	return p.at(), true
 }
 
-// leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began.
+// leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began. It is negative if calls
+// never wait.
 func (c *call) leftForLimit(at time.Time) time.Duration {
-	if c.deadline.IsZero() {
-		return c.start.Add(c.rateLimit.engine().MaxWait).Sub(at)
+	switch longest := c.rateLimit.engine().MaxWait; {
+	case longest <= 0:
+		return -1
+	case c.deadline.IsZero():
+		return c.start.Add(longest).Sub(at)
 	}
 	return c.room(at)
 }
 
-// mayAwait reports whether a retry after a timeout may wait for others. A batch call must not take the turn of another one,
+// mayAwait reports whether a retry may wait for others. A batch call must not take the turn of another one,
 // and a list of endpoints has other servers.
 func (c *call) mayAwait() bool {
 	return c.record.bucket != nil && c.route == nil && c.priority != PriorityBatch &&
@@ -112,8 +115,8 @@ func (c *call) await() *Error {
 		limits.MaxWait = min(maxHoldSlow, c.room(now))
 		c.retries.permit, ok = bucket.Await(&c.budget.rules, now, limits)
 	} else {
-		limits.MaxWait = c.leftForLimit(now)
-		c.retries.permit, ok = bucket.AwaitTurn(now, limits)
+		limits.MaxWait, limits.Class = c.leftForLimit(now), c.retries.plan.class
+		c.retries.permit, ok = bucket.AwaitTurn(&c.budget.rules, now, limits)
 	}
 	if ok {
 		return nil
@@ -129,7 +132,7 @@ func (c *call) costOf(last *attempt) float64 {
 	switch {
 	case last.report.work == outcome.NotSent:
 		return unsentCost
-	case last.tooMany(), quick > 0 && last.report.Latency >= quick:
+	case last.isLimited() && last.report.RetryAfter <= 0, quick > 0 && last.report.Latency >= quick:
 		return 1
 	}
 	return quickCost
@@ -247,10 +250,8 @@ func (a *attempt) timedOut() bool {
 	return a.came == outcome.AttemptTimeout || a.came == outcome.NetworkTimeout
 }
 
-// tooMany reports whether the server says that it has too many requests, and not when it will have fewer.
-func (a *attempt) tooMany() bool {
-	return a.report.RetryAfter <= 0 && a.came == http.StatusTooManyRequests
-}
+// isLimited reports whether a limit has rejected the attempt.
+func (a *attempt) isLimited() bool { return a.outcome.Limit == outcome.Rejected }
 
 // maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer
 // client is known to retry and OwnsRetries is false.

@@ -113,17 +113,13 @@ func (b *bucket) common() *bucket {
 	return general
 }
 
-// blockedUntil returns the end of the block of the bucket or of the general one, or zero. A call that was sent before (again)
-// also waits for the block of retries.
-func (b *bucket) blockedUntil(now time.Time, again bool) time.Time {
+// blockedUntil returns the end of the block of the bucket or of the general one, or zero.
+func (b *bucket) blockedUntil(now time.Time) time.Time {
 	common := b.common()
 	if common != b {
 		common.tick(now)
 	}
 	until := later(b.block.until, common.block.until)
-	if again {
-		until = later(until, b.block.again)
-	}
 	if until.After(now) {
 		return until
 	}
@@ -136,12 +132,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 	b.Mu.Lock()
 	now = b.tick(now)
 	mayWait := !r.NoWait && !r.AtOnce
-	switch {
-	case !r.Again && !b.block.again.IsZero() && b.opening(now, r.Cost, false).open(now): // what waits here are retries
-		defer b.Mu.Unlock()
-		b.send(p, nil, r, now)
-		return false, nil
-	case mayWait && b.mayTest(p, now):
+	if mayWait && b.mayTest(p, now) {
 		defer b.Mu.Unlock()
 		b.send(p, &b.tests, r, now)
 		return false, nil
@@ -159,14 +150,14 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
 		return false, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: now}
-	case rejected != nil && mayWait && b.mayProbe(now, p.again):
+	case rejected != nil && mayWait && b.mayProbe(now):
 		b.send(p, &b.probes, r, now)
 		return false, nil
 	}
 	return false, rejected
 }
 
-// send permits a request that takes no part in the queue. probe is nil if it is no probe.
+// send permits a request that takes no part in the queue.
 func (b *bucket) send(p *Permit, probe *probes, r *Request, now time.Time) {
 	p.probe, p.cost = probe, r.Cost
 	b.use(&p.flight, now)
@@ -202,8 +193,8 @@ type opening struct {
 func (o opening) open(now time.Time) bool { return o.recheck.IsZero() && !o.at.After(now) }
 
 // opening returns when a request of that cost may be sent.
-func (b *bucket) opening(now time.Time, cost int64, again bool) opening {
-	o := opening{at: b.blockedUntil(now, again)}
+func (b *bucket) opening(now time.Time, cost int64) opening {
+	o := opening{at: b.blockedUntil(now)}
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
@@ -223,7 +214,7 @@ func (b *bucket) opening(now time.Time, cost int64, again bool) opening {
 			o.recheck = sooner(o.recheck, d.end.until())
 		}
 	}
-	if again && b.after.sent && now.Before(b.after.alone) {
+	if b.after.sent && now.Before(b.after.alone) {
 		o.recheck = sooner(o.recheck, b.after.alone)
 	}
 	return o

@@ -457,7 +457,7 @@ func newBucket() *bucket { return &with(Config{}).accounts.Get(accountKey{}).gen
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		waits := func() bool { o := b.opening(time.Now(), 0, true); return !o.recheck.IsZero() }
+		waits := func() bool { o := b.opening(time.Now(), 0); return !o.recheck.IsZero() }
 		earlier := permitOf(b)
 		time.Sleep(time.Second)
 		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
@@ -484,7 +484,7 @@ func (beginning) WaitEnds()                    {}
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 0, 1)
+		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())

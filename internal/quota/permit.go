@@ -13,7 +13,6 @@ type Permit struct {
 	Slot   *Slot // held until Done or Cancel; nil: none
 
 	flight
-	again      bool // the call was sent before
 	otherRoute bool // only rejections of other routes show the exhaustion
 	token      sharedquota.Permit
 	set        *Set
@@ -61,7 +60,7 @@ func (p *Permit) renew(now time.Time) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	now = b.tick(now)
-	if o := b.opening(now, p.cost, p.again); o.at.After(now) && p.probe == nil {
+	if o := b.opening(now, p.cost); o.at.After(now) && p.probe == nil {
 		return false
 	}
 	b.finish(&p.flight, false)

@@ -78,7 +78,7 @@ func (b *bucket) mayTest(p *Permit, now time.Time) bool {
 
 // heldByRejections reports whether calls wait for what only rejections have shown, and since when.
 func (b *bucket) heldByRejections(now time.Time) (since time.Time, held bool) {
-	if until := b.blockedUntil(now, false); !until.IsZero() {
+	if until := b.blockedUntil(now); !until.IsZero() {
 		return b.block.first, until.Equal(b.block.until) && !b.block.cause.After(now)
 	}
 	for i := range b.dims {
@@ -98,9 +98,9 @@ func (b *bucket) beforeReset(sent time.Time, d *dimension) bool {
 // mayProbe reports whether a request that would be rejected is sent as a probe, also of a block that rejections have made: a server that
 // bans for seconds may ask to wait for an hour. Before an inexact reset there is one for each quarter of
 // its unit.
-func (b *bucket) mayProbe(now time.Time, again bool) bool {
+func (b *bucket) mayProbe(now time.Time) bool {
 	_, testable := b.heldByRejections(now)
-	blocked := !b.blockedUntil(now, again).IsZero()
+	blocked := !b.blockedUntil(now).IsZero()
 	if blocked && !testable {
 		return false
 	}

@@ -14,9 +14,6 @@ func (b *bucket) Dispatch(now time.Time) {
 	}
 	if b.Len() == 0 {
 		b.heldSince, b.after.end, wake = time.Time{}, time.Time{}, time.Time{} // Sweep may have rejected the last one
-		if again := b.block.again; !again.IsZero() && !again.After(b.latest) {
-			b.block.again, b.after.alone = time.Time{}, time.Time{} // new calls need not wait for a retry
-		}
 	}
 	b.WakeAt(wake, b.latest)
 }
@@ -25,7 +22,7 @@ func (b *bucket) Dispatch(now time.Time) {
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	now = b.tick(now)
 	e := b.InTime(now)
-	o := b.opening(now, e.Cost, true)
+	o := b.opening(now, e.Cost)
 	if b.Len() > b.after.calls { // more have come: this never slows them down, because they have an estimate
 		b.after.usual = min(b.after.usual, b.pace())
 	}
@@ -57,7 +54,7 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 
 // Take implements waitqueue.Gate.
 func (b *bucket) Take(now time.Time, cost int64) (f flight, ok bool) {
-	if !b.opening(now, cost, true).open(now) {
+	if !b.opening(now, cost).open(now) {
 		return f, false
 	}
 	f.cost = cost
@@ -71,7 +68,7 @@ func (b *bucket) Return(f flight, _ time.Time) { b.finish(&f, false) }
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other, and are released evenly.
 func (b *bucket) Estimate(now time.Time, ahead waitqueue.Load, cost int64) (at time.Time, blocked bool) {
 	now = b.tick(now)
-	o := b.opening(now, cost, true)
+	o := b.opening(now, cost)
 	at, since := later(now, o.at), now
 	if !b.heldSince.IsZero() {
 		since = b.heldSince

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -16,13 +15,11 @@ import (
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
 // them ask. A request to another path tests a block, and the first success of one that was sent later ends
-// it. If they ask for no wait, the block is of retries alone: new calls are sent, because another customer or
-// path may be served. If the first request after the reset of an exhausted quota is rejected again, the block
+// it. If the first request after the reset of an exhausted quota is rejected again, the block
 // is twice as long, because other clients use the quota too. Once a probe was served meanwhile, the quota may be that of a
 // customer whom only the body of a request names. So from then on it holds others if nothing else comes back.
 type block struct {
 	until time.Time // end of the block; zero: none
-	again time.Time // end of the block of retries, which rejections that ask for no wait make; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
 
 	doubted bool          // a probe was served although an exhausted quota held calls
@@ -41,10 +38,6 @@ const (
 	// moment may only be the end of a window of a second.
 	minStreak, minStreakTime = 8, time.Second
 
-	// If they ask for no wait, the block of retries is as long as they have lasted, within these bounds. Rejections of less time, or
-	// of less than a response takes, may be all that a burst or requests above a limit of those in flight get.
-	minUnasked, maxUnasked = 300 * time.Millisecond, 2 * time.Second
-
 	maxDoubled = 30 * time.Second // maximum of a doubled wait
 )
 
@@ -56,8 +49,8 @@ type rejection struct {
 	known     bool          // the dimension already waits for its reset: only doubling adds a block
 }
 
-// reject counts a rejection. longest is the maximum of a block, and quick the latency of a quick response.
-func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64) {
+// reject counts a rejection. longest is the maximum of a block.
+func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	if b.streak++; b.streak == 1 {
 		b.first, b.least = r.now, r.wait
 	}
@@ -70,15 +63,8 @@ func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64
 		}
 	case r.shown:
 	default:
-		lasted := r.now.Sub(b.first)
-		wait = cmp.Or(b.least, min(max(lasted, quick, minUnasked), maxUnasked))
-		switch {
-		case b.streak < max(minStreak, inflight), lasted < min(wait, minStreakTime):
-		case b.least == 0 && lasted > time.Duration(b.streak)*maxUnasked: // so few calls say little of the next second
-		case b.least == 0:
-			b.again = r.now.Add(min(wait, longest))
-		default:
-			b.extend(r.now.Add(min(wait, longest)), r.sent)
+		if b.least > 0 && b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime) {
+			b.extend(r.now.Add(min(b.least, longest)), r.sent)
 		}
 	}
 }
@@ -118,9 +104,6 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 
 func (b *block) succeed(sent time.Time) {
 	b.streak = 0
-	if b.again.After(sent) {
-		b.again = sent // over, but its retries may wait for one another
-	}
 	if sent.After(b.cause) {
 		b.until = time.Time{}
 	}
@@ -183,7 +166,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.RTT, b.inflight)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
 	if a.Quota.Global {
 		of.block.cause = of.block.until // all paths are rejected, so none tests it
 	}

@@ -22,7 +22,7 @@ import (
 func blockOf(b *block, now time.Time) time.Time {
 	general := newBucket()
 	general.block = *b
-	return general.blockedUntil(now, true)
+	return general.blockedUntil(now)
 }
 
 // TestBlock checks, step by step, which rejections block, until when, and what ends it.
@@ -31,12 +31,12 @@ func TestBlock(t *testing.T) {
 	type step func(b *block, start time.Time)
 	rejected := func(sent, came, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(rejection{sent: start.Add(sent), now: start.Add(came), wait: wait}, time.Hour, 0, 1)
+			b.reject(rejection{sent: start.Add(sent), now: start.Add(came), wait: wait}, time.Hour, 1)
 		}
 	}
 	shown := func(exact bool, at, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 0, 1)
+			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 1)
 		}
 	}
 	served := func(sent time.Duration) step {
@@ -46,15 +46,15 @@ func TestBlock(t *testing.T) {
 		return func(b *block, start time.Time) {
 			for i := range n {
 				at := start.Add(from + time.Duration(i)*gap)
-				b.reject(rejection{sent: at, now: at.Add(10 * ms), wait: s}, time.Hour, 0, inflight)
+				b.reject(rejection{sent: at, now: at.Add(10 * ms), wait: s}, time.Hour, inflight)
 			}
 		}
 	}
-	unasked := func(n int, gap, quick time.Duration) step {
+	unasked := func(n int, gap time.Duration) step {
 		return func(b *block, start time.Time) {
 			for i := range n {
 				at := start.Add(time.Duration(i) * gap)
-				b.reject(rejection{sent: at, now: at}, time.Hour, quick, 1)
+				b.reject(rejection{sent: at, now: at}, time.Hour, 1)
 			}
 		}
 	}
@@ -74,13 +74,8 @@ func TestBlock(t *testing.T) {
 		{"a success of an earlier request between: a new streak too", []step{streak(7, 0, 150*ms, 1), served(-s), streak(7, s, 150*ms, 1)}, 0},
 		{"a success of a later request: ends it", []step{streak(8, 0, 150*ms, 1), served(1055 * ms)}, 0},
 		{"a success of an earlier request: does not", []step{streak(8, 0, 150*ms, 1), served(1045 * ms)}, 1060*ms + s},
-		{"no wait is asked for: as long as it has lasted, at most 2 s", []step{unasked(20, s, 0)}, 21 * s},
-		{"no wait is asked for, seven: too few", []step{unasked(7, s, 0)}, 0},
-		{"no wait is asked for, one each three seconds: too few", []step{unasked(20, 3*s, 0)}, 0},
-		{"no wait is asked for, for less than .3 s: not yet", []step{unasked(100, ms, 0)}, 0},
-		{"no wait is asked for, for .3 s: blocked", []step{unasked(301, ms, 0)}, 600 * ms},
-		{"no wait is asked for, for less than a response takes: not yet", []step{unasked(301, ms, 500*ms)}, 0},
-		{"one does not say: as long as it has lasted", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 2120 * ms},
+		{"no wait is asked for: its own calls wait", []step{unasked(100, 300*ms)}, 0},
+		{"one does not say: its own calls wait", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 0},
 		{"shown: at once", []step{shown(false, 0, s)}, s},
 		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
 		{"shown, and a success of a later request: ends it", []step{shown(false, 0, s), served(ms)}, 0},
@@ -108,7 +103,7 @@ func TestBlock(t *testing.T) {
 func TestBlock_doubles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	step := func(b *block, wait time.Duration) float64 {
-		b.reject(rejection{now, now, wait, true, false}, time.Hour, 0, 1)
+		b.reject(rejection{now, now, wait, true, false}, time.Hour, 1)
 		until := blockOf(b, now)
 		took := until.Sub(now)
 		now = until
@@ -130,7 +125,7 @@ func TestBlock_doubles(t *testing.T) {
 	b.succeed(now.Add(1))
 	require.InDelta(t, 1, step(&b, time.Second), 0)
 	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
-	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 0, 1)
+	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 1)
 	require.Zero(t, b.doubled)
 }
 

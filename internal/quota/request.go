@@ -20,8 +20,6 @@ type Request struct {
 	// MaxBlock is the longest wait while rejections block the scope. If it is 0 or less, MaxWait
 	// applies.
 	MaxBlock time.Duration
-	// Again is true if the call was sent before: rejections that ask for no wait hold no new call.
-	Again bool
 	// NoWait is true for a hedge. It is sent at once or not at all, and not while less than half
 	// of a quota is left.
 	NoWait bool

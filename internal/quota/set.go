@@ -89,7 +89,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *wai
 			if r.NoWait && s.limitedLately(g.now) {
 				return Permit{}, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: g.now}
 			}
-			p = Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path, again: r.Again}
+			p = Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path}
 			waited, rejected := p.bucket.enter(&p, &r, g.now, &g.limits)
 			if g.pass(waited); rejected != nil {
 				return Permit{}, rejected
@@ -229,5 +229,5 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	b := s.bucketOf(&r)
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return b.blockedUntil(b.tick(now), r.Again)
+	return b.blockedUntil(b.tick(now))
 }

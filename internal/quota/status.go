@@ -62,7 +62,7 @@ func (b *bucket) status(now time.Time) (all []Quota) {
 	}
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	q := Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now, true)}
+	q := Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now)}
 	for _, d := range b.dims { // copies
 		if d.roll(now, b.load, false); d.standing != followed {
 			continue

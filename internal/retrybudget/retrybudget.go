@@ -2,7 +2,7 @@
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
 // A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds) before it
-// waits, five after a timeout when it is sent, or none in its turn (see line). A retry that succeeds returns its tokens and
+// waits, five after a timeout when it is sent, and one in its turn (see line and turns). A retry that succeeds returns its tokens and
 // adds two. The bucket starts with Rules.Tokens. It holds that many, plus the tokens that calls have added in the last
 // Recent. See docs/retry-budget.md.
 package retrybudget
@@ -63,13 +63,31 @@ type Bucket struct {
 	asked   time.Time // the last Admit; zero: a retry has succeeded since
 	useless time.Time // the first Admit since then, or since none was asked for as long as patience
 
-	timeouts, turns *line // of retries that wait; nil: none does
+	rejected time.Time // when a limit last rejected a request
+
+	timeouts *line       // of retries that wait; nil: none has waited
+	turns    *turns      // of those without tokens; nil: none has waited
+	waiting  atomic.Bool // some wait for their turn
 }
 
 // Deposit adds the tokens of one call.
 func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 	b.recent.At(now.Sub(rules.Origin), Recent, window.Buckets).Add(1)
 	b.calls.Add(1)
+	if b.waiting.Load() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.turns.moved = now
+		b.turns.Dispatch(now)
+	}
+}
+
+// Rejected notes that a limit has rejected a request. A retry that follows such a rejection and succeeds within Recent of one earns
+// nothing, because the server rejects another request for it.
+func (b *Bucket) Rejected(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rejected = now
 }
 
 // Request describes the request that needs tokens.
@@ -78,9 +96,7 @@ type Request struct {
 	Batch bool    // the bucket must be more than half full
 	Cost  float64 // tokens of a retry that is not Slow, as long as retries succeed; 0: one
 
-	// Displaces means that the retry follows a response that says "too many requests" and not when there will be fewer. Its success
-	// returns no tokens, because a server that admits it rejects another request for it.
-	Displaces bool
+	Limited bool // the retry follows a rejection by a limit
 }
 
 // Admit takes the tokens for one request, or returns false if there are too few. The caller must
@@ -88,6 +104,9 @@ type Request struct {
 func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.waiting.Load() {
+		return Permit{}, false // others have waited longer
+	}
 	return b.take(r, rules, now)
 }
 
@@ -98,8 +117,8 @@ func (b *Bucket) take(r Request, rules *Rules, now time.Time) (Permit, bool) {
 		return Permit{}, false
 	}
 	b.tokens = max(b.tokens-cost, 0)
-	w := &withdrawal{from: b, cost: cost}
-	if !r.Displaces && !rules.Static {
+	w := &withdrawal{from: b, cost: cost, limited: r.Limited}
+	if !rules.Static {
 		w.reward = cost + reward
 	}
 	return Permit{w}, true
@@ -132,12 +151,16 @@ func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
 	calls := b.calls.Load() // before the capacity, which then contains them
 	b.tokens += rules.Ratio * float64(calls-b.added)
 	b.added = calls
-	capacity = rules.Tokens
-	for _, calls := range b.recent.All(now.Sub(rules.Origin), Recent, window.Buckets) {
-		capacity += rules.Ratio * float64(calls.Load())
-	}
+	capacity = rules.Tokens + rules.Ratio*float64(b.recentCalls(rules, now))
 	b.tokens = min(b.tokens, capacity)
 	return capacity
+}
+
+func (b *Bucket) recentCalls(rules *Rules, now time.Time) (sum int32) {
+	for _, calls := range b.recent.All(now.Sub(rules.Origin), Recent, window.Buckets) {
+		sum += calls.Load()
+	}
+	return sum
 }
 
 // Status is the content of a bucket, in tokens.
@@ -163,7 +186,9 @@ type Permit struct{ *withdrawal }
 type withdrawal struct {
 	from         *Bucket
 	cost, reward float64 // tokens that return after Cancel, and after a success
-	in           *line   // that has returned it; nil: Admit has
+	in           *line   // that has returned it; nil: none has
+	limited      bool    // it follows a rejection by a limit
+	test         bool    // the line of turns has returned it without a token
 	ended        bool    // Done or Cancel was called; guarded by from.mu
 }
 
@@ -171,7 +196,7 @@ type withdrawal struct {
 type Result struct {
 	Succeeded bool
 	Slow      bool          // after a timeout, it took so long that it may have been behind a queue
-	Pause     time.Duration // the wait that its response asks for
+	Asks      time.Duration // the wait for which a limit asks that has rejected it
 }
 
 // Done records the result of the request. Later calls of Done and Cancel have no effect.
@@ -188,10 +213,11 @@ func (w *withdrawal) finish(r Result, canceled bool) {
 	defer w.from.mu.Unlock()
 	now := time.Now()
 	w.end(r, canceled, now)
-	for _, l := range [...]*line{w.from.timeouts, w.from.turns} {
-		if l != nil {
-			l.Dispatch(now)
-		}
+	if w.from.timeouts != nil {
+		w.from.timeouts.Dispatch(now)
+	}
+	if w.from.turns != nil {
+		w.from.turns.Dispatch(now)
 	}
 }
 
@@ -201,14 +227,21 @@ func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 		return
 	}
 	w.ended = true
+	b := w.from
+	displaces := w.limited && within(Recent, b.rejected, now)
 	switch {
+	case r.Succeeded && !displaces:
+		b.tokens += w.reward
+		b.asked = time.Time{}
 	case r.Succeeded:
-		w.from.tokens += w.reward
-		w.from.asked = time.Time{}
+		b.asked = time.Time{}
 	case canceled:
-		w.from.tokens += w.cost
+		b.tokens += w.cost
 	}
 	if w.in != nil {
-		w.in.ended(r, canceled, now)
+		w.in.ended(r, canceled)
+	}
+	if w.test {
+		b.turns.testing, b.turns.ended, b.turns.asks = false, now, r.Asks
 	}
 }

@@ -49,6 +49,7 @@ type Limits struct {
 	Sent     int           // how often it was sent
 	RestsTo  time.Time     // it is no probe before
 	Route    uint64        // a hash of its route
+	Class    uint8         // what kind of call it is, for the gate
 	Cost     int64         // what it takes from a quota that does not count calls; 0: unknown
 }
 
