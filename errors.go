@@ -112,11 +112,14 @@ type Error struct {
 	hold   string         // how long the circuit has held calls; "": unknown
 }
 
-// Error returns the reason, the cause and the number of the last attempt. A call of one attempt that failed permanently has
-// the text of its cause alone, as with a bare client. The cause is shown as its author wrote it, but what quotes the request
+// Error returns the reason, the cause and the number of the last attempt. A call that was canceled before its first attempt, or
+// whose only attempt failed permanently, has the text of its cause alone, as with a bare client. The cause is shown as its author wrote it, but what quotes the request
 // or a response is cut: of URLs all but the host, what is between quotation marks, and each path, query and header value of
 // the request. The text may still quote what the client cannot know, such as a body. For logs that others read, use SafeText.
 func (e *Error) Error() string {
+	if e.Reason == nil && e.Err == context.Canceled && len(e.Attempts) == 0 { //nolint:errorlint // the very error
+		return e.Err.Error() // before anything was sent, as with a bare client
+	}
 	if e.call == nil { // a program made it, or the call did not begin: the request is unknown
 		return e.SafeText()
 	}
