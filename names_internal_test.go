@@ -14,7 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
-// The engines have the same values, because they are converted.
+// §4.33: the engines have the same values, because they are converted.
 func TestConstants_ofEngines(t *testing.T) {
 	for engine, public := range map[circuit.State]BreakerState{circuit.Closed: StateClosed, circuit.HalfOpen: StateHalfOpen, circuit.Open: StateOpen} {
 		require.Equal(t, public, BreakerState(engine))
@@ -24,7 +24,7 @@ func TestConstants_ofEngines(t *testing.T) {
 	}
 }
 
-// A reader of go doc sees the fields of a type and the value of a constant. Those of internal packages are not shown.
+// §4.33: a reader of go doc sees the fields of a type and the value of a constant. Those of internal packages are not shown.
 func TestNames_showTheirFields(t *testing.T) {
 	for _, dir := range []string{".", "admission", "conditional", "config", "download", "endpoints", "faulttest", "quotastore", "statepage", "vendors"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -2,6 +2,7 @@ package sdks
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -20,17 +21,17 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// ownNodes returns a Transport under a client that chooses another node by itself: one attempt, and no wait for a node whose
-// circuit is open.
+// ownNodes returns a Transport for a client that chooses another node by itself.
 func ownNodes(base http.RoundTripper) *resilienthttp.Transport {
 	return &resilienthttp.Transport{
-		Base:    base,
-		Policy:  resilienthttp.Policy{MaxAttempts: -1},
-		Breaker: &resilienthttp.Breaker{MaxWait: -1},
+		Base:        base,
+		Policy:      resilienthttp.Policy{MaxAttempts: -1},     // the next attempt goes to another node
+		Breaker:     &resilienthttp.Breaker{MaxWait: -1},       // an open circuit rejects at once
+		Idempotency: resilienthttp.Idempotency{Disabled: true}, // these APIs ignore keys
 	}
 }
 
-// A client with several nodes goes to the next one at once, if its Transport neither repeats a request nor waits for a circuit.
+// §4.32: a client with several nodes goes to the next one at once, if its Transport neither repeats a request nor waits for a circuit.
 func TestClientWithNodes(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -78,7 +79,7 @@ func defaults(base http.RoundTripper) *resilienthttp.Transport {
 	return &resilienthttp.Transport{Base: base}
 }
 
-// The ping of docker asks whether the daemon is there. It sends a HEAD and then a GET, and each would wait for a daemon that is away.
+// §4.32: the ping of docker asks whether the daemon is there. It sends a HEAD and then a GET, and each would wait for a daemon that is away.
 func TestDockerPing(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -105,6 +106,16 @@ func TestDockerPing(t *testing.T) {
 	}
 }
 
+// newVault returns a client of Vault. The Transport is set after all that changes the *http.Transport.
+func newVault(ca []byte) (*vault.Client, error) {
+	config := vault.DefaultConfig()
+	if err := config.ConfigureTLS(&vault.TLSConfig{CACertBytes: ca}); err != nil {
+		return nil, err
+	}
+	config.HttpClient.Transport = &resilienthttp.Transport{Base: config.HttpClient.Transport} // last
+	return vault.NewClient(config)
+}
+
 // Some SDKs change the *http.Transport that they find. So the Transport is set last, or gets an *http.Transport that is ready.
 func TestSetTheTransportLast(t *testing.T) {
 	transport := &resilienthttp.Transport{}
@@ -129,18 +140,53 @@ func TestSetTheTransportLast(t *testing.T) {
 
 	api := httptest.NewTLSServer(faulttest.OK(`{"initialized":true}`))
 	defer api.Close()
-	config = vault.DefaultConfig()
-	config.Address = api.URL
-	require.NoError(t, config.ConfigureTLS(&vault.TLSConfig{Insecure: true}))
-	config.HttpClient.Transport = &resilienthttp.Transport{Base: config.HttpClient.Transport} // after all that changes it
-	late, err := vault.NewClient(config)
+	late, err := newVault(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 	require.NoError(t, err)
+	require.NoError(t, late.SetAddress(api.URL))
 	health, err := late.Sys().HealthWithContext(t.Context())
 	require.NoError(t, err)
 	assert.True(t, health.Initialized)
 }
 
-// A canceled call has sent nothing, or has an attempt whose result is unknown. Its error is not context.Canceled itself.
+// once returns a Transport for tests of an SDK against a server that always fails.
+func once(base http.RoundTripper) *resilienthttp.Transport {
+	return &resilienthttp.Transport{
+		Base:    base,
+		Policy:  resilienthttp.Policy{MaxAttempts: -1},
+		Breaker: &resilienthttp.Breaker{FailureRatio: -1},
+	}
+}
+
+// A test of an SDK against a server that always answers 500 sends each call once, and is never rejected by the circuit.
+func TestAgainst500(t *testing.T) {
+	for _, row := range []struct {
+		name              string
+		transport         func(http.RoundTripper) *resilienthttp.Transport
+		calls, requests   int
+		shortest, longest time.Duration
+	}{
+		{"defaults", defaults, 1, 5, 4 * time.Second, 20 * time.Second},
+		{"one attempt", once, 20, 20, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := faulttest.NewInMemory(t, faulttest.Status(500))
+				client := &http.Client{Transport: row.transport(api.Transport())}
+				begin := time.Now()
+				for range row.calls {
+					resp, err := client.Post(api.URL, "text/plain", http.NoBody)
+					close1(t, resp, err)
+					require.Equal(t, 500, resp.StatusCode)
+				}
+				took := time.Since(begin)
+				api.AssertRequests(t, row.requests)
+				assert.True(t, row.shortest <= took && took <= row.longest, "%v", took)
+			})
+		})
+	}
+}
+
+// A canceled call has sent nothing, or has an attempt with an unknown result. Its error is not context.Canceled itself.
 func TestCanceledCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := faulttest.NewInMemory(t, faulttest.Reply{Status: 503})

@@ -7,7 +7,7 @@
 //
 // Run it in the root of the repository. A suite that the module proxy does not have is skipped with a word. The tests are
 // unchanged: the program copies the module, adds one file with an init function, and replaces one file of net/http by a copy
-// (go build -overlay) whose Client asks that function for its Transport. Each suite runs twice with the same binary.
+// (go build -overlay). The Client of the copy asks that function for its Transport. Each suite runs twice with the same binary.
 // docs/sdks.md explains the failures.
 package main
 
@@ -39,9 +39,9 @@ type edit struct{ file, from, to string }
 
 func suites() []suite {
 	return []suite{
-		{name: "godo", module: "github.com/digitalocean/godo", version: "v1.240.0", packages: []string{"./..."}},
+		{name: "godo", module: "github.com/digitalocean/godo", version: "v1.240.0", packages: []string{"."}},
 		{name: "gitlab", module: "gitlab.com/gitlab-org/api/client-go", version: "v1.46.0", packages: []string{"."}},
-		{name: "minio", module: "github.com/minio/minio-go/v7", version: "v7.4.1", packages: []string{"./..."}},
+		{name: "minio", module: "github.com/minio/minio-go/v7", version: "v7.4.1", packages: []string{"."}},
 		{name: "go-gh", module: "github.com/cli/go-gh/v2", version: "v2.17.0", packages: []string{"./pkg/api"}},
 		{name: "resty", module: "github.com/go-resty/resty/v2", version: "v2.17.2", packages: []string{"."}},
 		{
@@ -99,7 +99,7 @@ func patchNetHTTP(ctx context.Context, dir string) (string, error) {
 	if err := sends.apply(dir); err != nil {
 		return "", err
 	}
-	hook := edit{"client.go", "\nfunc (c *Client) transport()", "\n// TransportOfTest returns the RoundTripper in whose place a Client sends.\n" +
+	hook := edit{"client.go", "\nfunc (c *Client) transport()", "\n// TransportOfTest returns the RoundTripper with which a Client sends.\n" +
 		"var TransportOfTest = func(t RoundTripper) RoundTripper { return t }\n\nfunc (c *Client) transport()"}
 	if err := hook.apply(dir); err != nil {
 		return "", err
@@ -124,7 +124,7 @@ func (e edit) apply(dir string) error {
 	return os.WriteFile(name, bytes.Replace(source, []byte(e.from), []byte(e.to), 1), 0o600)
 }
 
-// compare runs a suite with and without the Transport, and prints the tests whose result differs.
+// compare runs a suite with and without the Transport, and prints the tests that fail only with it.
 func (s suite) compare(ctx context.Context, root, dir, overlay string, verbose bool) error {
 	own := filepath.Join(dir, s.name)
 	err := s.copyTo(ctx, own)
@@ -272,7 +272,7 @@ func (s suite) test(ctx context.Context, dir, overlay string, env ...string) (ma
 
 // testOnce adds the results of one run. It returns a test that aborted it.
 func (s suite) testOnce(ctx context.Context, dir, overlay string, env, skipped []string, results map[string]result) (aborted string, err error) {
-	args := []string{"test", "-mod=mod", "-overlay=" + overlay, "-vet=off", "-count=1", "-timeout=5m", "-json"}
+	args := []string{"test", "-mod=mod", "-overlay=" + overlay, "-vet=off", "-count=1", "-timeout=20m", "-json"}
 	if len(skipped) > 0 {
 		args = append(args, "-skip="+strings.Join(skipped, "|"))
 	}
