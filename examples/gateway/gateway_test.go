@@ -147,6 +147,7 @@ func TestProxy_passesOnDoubt(t *testing.T) {
 		{"lost, then done", []http.Handler{lost, faulttest.Status(201)}, 201, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				api := faulttest.NewInMemory(t, faulttest.Sequence(row.answers...))
 				target, err := url.Parse(api.URL)

@@ -82,17 +82,17 @@ func run(ctx context.Context, names []string, verbose bool) error {
 
 // patchNetHTTP returns an overlay in which http.Client sends through http.TransportOfTest, which an init function may set.
 func patchNetHTTP(ctx context.Context, dir string) (string, error) {
-	goroot, err := command(ctx, dir, nil, "go", "env", "GOROOT")
+	goroot, err := goTool(ctx, dir, nil, "env", "GOROOT")
 	if err != nil {
 		return "", err
 	}
 	original := filepath.Join(strings.TrimSpace(string(goroot)), "src", "net", "http", "client.go")
 	changed := filepath.Join(dir, "client.go")
-	source, err := os.ReadFile(original)
+	source, err := os.ReadFile(original) //nolint:gosec // of this Go
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(changed, source, 0o600); err != nil {
+	if err := os.WriteFile(changed, source, 0o600); err != nil { //nolint:gosec // in our own directory
 		return "", err
 	}
 	sends := edit{"client.go", "send(req, c.transport(), deadline)", "send(req, TransportOfTest(c.transport()), deadline)"}
@@ -114,14 +114,15 @@ func patchNetHTTP(ctx context.Context, dir string) (string, error) {
 
 func (e edit) apply(dir string) error {
 	name := filepath.Join(dir, filepath.FromSlash(e.file))
-	source, err := os.ReadFile(name)
+	source, err := os.ReadFile(name) //nolint:gosec // of our own copy
 	if err != nil {
 		return err
 	}
 	if bytes.Count(source, []byte(e.from)) != 1 {
 		return fmt.Errorf("%s: want %q once", e.file, e.from)
 	}
-	return os.WriteFile(name, bytes.Replace(source, []byte(e.from), []byte(e.to), 1), 0o600)
+	changed := bytes.Replace(source, []byte(e.from), []byte(e.to), 1)
+	return os.WriteFile(name, changed, 0o600) //nolint:gosec // in our own copy
 }
 
 // compare runs a suite with and without the Transport, and prints the tests that fail only with it.
@@ -132,7 +133,7 @@ func (s suite) compare(ctx context.Context, root, dir, overlay string, verbose b
 		err = s.prepare(ctx, root, own)
 	}
 	if err != nil {
-		fmt.Printf("%-18s skipped, because it cannot be built: %v\n", s.name, err)
+		fmt.Fprintf(os.Stdout, "%-18s skipped, because it cannot be built: %v\n", s.name, err)
 		return nil
 	}
 	for _, e := range s.edits {
@@ -164,18 +165,18 @@ func (s suite) print(bare, ours map[string]result, verbose bool) {
 			failed = append(failed, name)
 		}
 	}
-	fmt.Printf("%-18s %s: %d tests pass bare, %d of them fail with a Transport\n", s.name, s.version, passed, len(failed))
+	fmt.Fprintf(os.Stdout, "%-18s %s: %d tests pass bare, %d of them fail with a Transport\n", s.name, s.version, passed, len(failed))
 	for _, name := range slices.Sorted(slices.Values(failed)) {
-		fmt.Printf("\t%s: %s\n", name, cmp.Or(ours[name].action, "not run"))
+		fmt.Fprintf(os.Stdout, "\t%s: %s\n", name, cmp.Or(ours[name].action, "not run"))
 		if verbose {
-			fmt.Print(ours[name].output)
+			fmt.Fprint(os.Stdout, ours[name].output)
 		}
 	}
 }
 
 // copyTo copies the module, because files of the module cache cannot be replaced.
 func (s suite) copyTo(ctx context.Context, dir string) error {
-	out, err := command(ctx, filepath.Dir(dir), []string{"GOWORK=off"}, "go", "mod", "download", "-json", s.module+"@"+s.version)
+	out, err := goTool(ctx, filepath.Dir(dir), []string{"GOWORK=off"}, "mod", "download", "-json", s.module+"@"+s.version)
 	if err != nil {
 		return err
 	}
@@ -190,17 +191,17 @@ func (s suite) copyTo(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		return os.Chmod(path, info.Mode()|0o200)
+		return os.Chmod(path, info.Mode()|0o200) //nolint:gosec // in our own copy
 	})
 }
 
 // prepare requires this module, and adds the file with the init function to each package that has tests.
 func (s suite) prepare(ctx context.Context, root, dir string) error {
-	if _, err := command(ctx, dir, nil, "go", "mod", "edit", "-require="+module+"@v0.1.0", "-replace="+module+"="+root); err != nil {
+	if _, err := goTool(ctx, dir, nil, "mod", "edit", "-require="+module+"@v0.1.0", "-replace="+module+"="+root); err != nil {
 		return err
 	}
 	list := append([]string{"list", "-mod=mod", "-f", "{{.Dir}}\t{{.Name}}\t{{len .TestGoFiles}}\t{{len .XTestGoFiles}}"}, s.packages...)
-	out, err := command(ctx, dir, nil, "go", list...)
+	out, err := goTool(ctx, dir, nil, list...)
 	if err != nil {
 		return err
 	}
@@ -276,7 +277,7 @@ func (s suite) testOnce(ctx context.Context, dir, overlay string, env, skipped [
 	if len(skipped) > 0 {
 		args = append(args, "-skip="+strings.Join(skipped, "|"))
 	}
-	out, err := command(ctx, dir, env, "go", append(args, s.packages...)...)
+	out, err := goTool(ctx, dir, env, append(args, s.packages...)...)
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		return "", err
 	}
@@ -316,15 +317,16 @@ func (s suite) testOnce(ctx context.Context, dir, overlay string, env, skipped [
 	return "", nil
 }
 
-func command(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+// goTool runs the go command in a directory.
+func goTool(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // with the arguments of this program
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		err = fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return out, err
 }
