@@ -32,7 +32,7 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 		InFlight: a.visit.Record.inFlight.Count() - 1,
 	}
 	if c := a.call; a.outcome.Server == outcome.Fails {
-		result.Route, result.Spent = c.routeHash(), c.mayAwait() && c.record.bucket.Spent(&c.budget.rules, now)
+		result.Route = c.routeHash()
 	}
 	change := held.Done(result, now)
 	a.reportQuota(info, now)

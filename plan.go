@@ -210,16 +210,32 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	return ok
 }
 
-// mayTakeTurn reports whether the retry may wait for a token: a limit has rejected the attempt, so the server has done no work.
+// mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must be one that
+// works: callers of a route that always fails would wait for nothing.
 func (p *plan) mayTakeTurn() bool {
-	if !p.last.isLimited() || !p.mayAwait() || p.leftForLimit(p.at()) < 0 {
+	switch {
+	case !p.mayAwait(), p.leftForTurn(p.at()) < 0:
 		return false
-	}
-	p.class = retrybudget.Rejected
-	if p.last.report.RetryAfter > 0 {
+	case !p.last.isLimited():
+		p.class = retrybudget.Failed
+		return p.record.works.has(p.routeHash())
+	case p.last.report.RetryAfter > 0:
 		p.class = retrybudget.Asked
+	default:
+		p.class = retrybudget.Rejected
 	}
 	return true
+}
+
+// leftForTurn returns how long the call may wait for its turn.
+func (p *plan) leftForTurn(at time.Time) time.Duration {
+	switch {
+	case p.last.isLimited():
+		return p.leftForLimit(at)
+	case p.deadline.IsZero():
+		return p.start.Add(seriesTime).Sub(at)
+	}
+	return p.room(at)
 }
 
 // isAsked reports whether a limit has rejected the attempt and named a wait that is at least as long as that of the series. Then

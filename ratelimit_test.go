@@ -236,7 +236,6 @@ func TestRateLimit_doubledWait(t *testing.T) {
 		deadline time.Duration // of the second call
 		stop     error
 	}{
-		{"beyond the deadline: 16 s", "1", resilienthttp.Policy{MaxAttempts: 4, Backoff: atOnce}, 4 * time.Second, resilienthttp.ErrDeadline},
 		{"beyond MaxRetryAfter: 16 s", "2", resilienthttp.Policy{MaxRetryAfter: 3 * time.Second, Backoff: atOnce}, 0, resilienthttp.ErrRetryAfter},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {

@@ -2,6 +2,8 @@ package resilienthttp
 
 import (
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +40,7 @@ type record struct {
 	latencies latency.Window
 	usual     latency.Usual
 	patience  patience
+	works     workingRoutes
 
 	slowest atomic.Pointer[CallStatus]    // of the last minute, until a slower one comes
 	failure atomic.Pointer[FailureStatus] // the last one; nil: none yet
@@ -130,13 +133,63 @@ func (a *attempt) noteOutcome(now time.Time) {
 	switch {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		a.sampled = r.noteSuccess(at, a.report.Latency)
+		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
+			r.works.note(a.call.routeHash(), at)
+		}
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
 		// above a quantile.
 		r.latencies.Add(at, a.timers.hedgeDelay-1)
 	}
+}
+
+// workingRoutes are the routes that work: they have succeeded, as samples of the successes show, and since then no call of theirs has
+// failed, or they have succeeded within worksLately. It is safe for concurrent use.
+type workingRoutes struct {
+	mu     sync.Mutex
+	routes []workingRoute
+}
+
+type workingRoute struct {
+	hash uint64
+	at   time.Duration // its last sample, since the origin
+}
+
+const (
+	maxWorking  = 64
+	worksLately = 30 * time.Second // for so long a success says more than a call that fails later
+)
+
+func (w *workingRoutes) note(route uint64, at time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := w.index(route)
+	switch {
+	case i >= 0:
+		w.routes[i].at = at
+	case len(w.routes) < maxWorking:
+		w.routes = append(w.routes, workingRoute{route, at})
+	default: // those that work are soon known again
+		w.routes = append(w.routes[:0], workingRoute{route, at})
+	}
+}
+
+// failed notes that a call of a route has failed.
+func (w *workingRoutes) failed(route uint64, at time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.routes = slices.DeleteFunc(w.routes, func(r workingRoute) bool { return r.hash == route && at-r.at > worksLately })
+}
+
+func (w *workingRoutes) has(route uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.index(route) >= 0
+}
+
+func (w *workingRoutes) index(route uint64) int {
+	return slices.IndexFunc(w.routes, func(r workingRoute) bool { return r.hash == route })
 }
 
 func (a *attempt) noteFailure(now time.Time) {
@@ -154,17 +207,18 @@ func (a *attempt) noteFailure(now time.Time) {
 
 func (c *call) noteEnd(resp *http.Response) {
 	a := c.last
-	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
-		if failing := &a.visit.Record.failing; !failing.Load() {
-			failing.Store(true)
-		}
-	}
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
+	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
+		if failing := &a.visit.Record.failing; !failing.Load() {
+			failing.Store(true)
+		}
+		a.visit.Record.works.failed(c.routeHash(), at)
+	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
 		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took)) // another goroutine may have been first

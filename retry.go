@@ -8,6 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -115,16 +116,19 @@ func (c *call) await() *Error {
 		limits.MaxWait = min(maxHoldSlow, c.room(now))
 		c.retries.permit, ok = bucket.Await(&c.budget.rules, now, limits)
 	} else {
-		limits.MaxWait, limits.Class = c.leftForLimit(now), c.retries.plan.class
-		c.retries.permit, ok = bucket.AwaitTurn(&c.budget.rules, now, limits)
+		limits.MaxWait, limits.Class = c.retries.plan.leftForTurn(now), c.retries.plan.class
+		c.retries.permit, ok = bucket.AwaitTurn(c.costOf(c.last), &c.budget.rules, now, limits)
 	}
-	if ok {
-		return nil
+	if ok && c.retries.plan.pace == paceTurn { // turns come together, and in the instant of a new call
+		_ = sleep.Context(c.ctx, randomUpTo(earlyWaits[0]))
 	}
 	if ended := c.ctx.Err(); ended != nil {
 		return c.canceled(ended)
 	}
-	return &Error{Reason: ErrBudgetExhausted}
+	if !ok {
+		return &Error{Reason: ErrBudgetExhausted}
+	}
+	return nil
 }
 
 func (c *call) costOf(last *attempt) float64 {

@@ -117,7 +117,6 @@ type Result struct {
 	Retry   bool // not the first attempt of its call
 
 	InFlight int    // other attempts in flight in the scope
-	Spent    bool   // the tokens for retries are spent
 	Route    uint64 // the hash of the route, if the server fails
 }
 

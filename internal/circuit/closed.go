@@ -183,10 +183,8 @@ func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 }
 
 // tooMany reports whether the failure opens the circuit: because of MinRequests results as many are failures as FailureRatio says
-// (by default all), by the streak, or because the tokens for retries are spent and nothing has succeeded in the Window: its
-// call then waits instead of ending. A streak opens it if
-// chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
-// MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because many
+// (by default all), or by the streak. A streak opens it if chance does not explain it, and not all are retries of one call. So a
+// client with a call a second need not wait for MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because many
 // servers reject at once and answer late. Of a streak older than an answer takes, there must be fewer than failures, and those
 // from before do not count: they may be long polls. In a streak of timeouts they hang too.
 func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool {
@@ -198,8 +196,7 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 	if rules.Static {
 		return enough && rules.tooMany(sum.failures, sum.results, 0)
 	}
-	spent := r.Spent && !streak.overload() && (c.settled(c.breaker.origin.Add(at)) || r.InFlight == 0 && s == &c.first)
-	if spent && sum.failures == sum.results || enough && rules.tooMany(sum.failures, sum.results, r.InFlight) {
+	if enough && rules.tooMany(sum.failures, sum.results, r.InFlight) {
 		return true
 	}
 	usual, lasted, pending := c.baseline.Get(), at-streak.since, max(r.InFlight-streak.inFlight, 0)

@@ -269,40 +269,6 @@ func TestClosed_hangsFromTheBeginning(t *testing.T) {
 	require.Equal(t, "open", b.path())
 }
 
-// Law L2: when the tokens for retries are spent, one quick failure opens the circuit if nothing has succeeded in the Window.
-func TestClosed_withoutTokens(t *testing.T) {
-	const s = time.Second
-	for _, tt := range []struct {
-		name   string
-		rules  Rules
-		before time.Duration // the last success before the failure; 0: none
-		result Result
-		opens  string
-	}{
-		{"no success", Rules{}, 0, Result{Spent: true}, "open"},
-		{"none in the Window", Rules{}, 11 * s, Result{Spent: true}, "open"},
-		{"one in the Window", Rules{}, 9 * s, Result{Spent: true}, ""},
-		{"there are tokens", Rules{}, 0, Result{}, ""},
-		{"a timeout", Rules{}, 0, Result{Spent: true, TimeOut: true}, ""},
-		{"slow", Rules{}, 11 * s, Result{Spent: true, Took: s}, ""},
-		{"Static", Rules{Static: true}, 0, Result{Spent: true}, ""},
-		{"no FailureRatio", Rules{FailureRatio: -1}, 0, Result{Spent: true}, ""},
-		{"it has changed in the Window", Rules{Window: time.Hour}, 0, Result{Spent: true}, "open"},
-		{"it has changed in the Window, and another request is in flight", Rules{Window: time.Hour}, 0, Result{Spent: true, InFlight: 1}, ""},
-		{"another request is in flight", Rules{}, 0, Result{Spent: true, InFlight: 1}, "open"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b, at := record(tt.rules), epoch.Add(time.Minute)
-			if tt.before > 0 {
-				b.run(at.Add(-tt.before), "S")
-			}
-			tt.result.Server = outcome.Fails
-			b.done(b.must(t, at), tt.result, at)
-			require.Equal(t, tt.opens, b.path())
-		})
-	}
-}
-
 // A circuit that has just closed opens after as few failures as before: the server was healthy before the outage.
 func TestClosed_opensAgainAsEarly(t *testing.T) {
 	b, at := record(Rules{Probes: 1}), epoch

@@ -34,15 +34,13 @@ func (a *awaiting) join(ctx context.Context, longest time.Duration) {
 	}
 }
 
-// end ends the retry that is longest in flight, as q: quick, s: slow, f: failed, r: rejected, c: canceled.
+// end ends the retry that is longest in flight, as q: quick, s: slow, f: failed, c: canceled.
 func (a *awaiting) end(how rune) {
 	p := a.flying[0]
 	a.flying = a.flying[1:]
 	switch how {
 	case 'c':
 		p.Cancel()
-	case 'r':
-		p.Done(Result{Pause: time.Minute})
 	default:
 		p.Done(Result{Succeeded: how != 'f', Slow: how == 's'})
 	}
@@ -69,7 +67,6 @@ func TestAwait(t *testing.T) {
 		{"a success returns the tokens for the next", 5, "qsqsq", 1, 0},
 		{"too few for two: one, and the others wait for its tokens", 8, "q", 1, 0},
 		{"a failure takes the tokens: the others end", 5, "f", 0, calls - 1},
-		{"a rejection is a failure: the next when all have ended", 50, "qqrss", 1, 0},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			a := &awaiting{bucket: with(Rules{Tokens: tt.tokens})}
@@ -174,78 +171,4 @@ func TestAwait_thousandGoroutines(t *testing.T) {
 	require.InDelta(t, 50, a.Status(&a.rules, time.Now()).Remaining, 1e-6)
 	require.Zero(t, a.timeouts.sent)
 	require.Zero(t, a.timeouts.queue.Len())
-}
-
-// §4.16: one retry without tokens is in flight, and one more for each that is served. After a rejection none is sent for as long as it asks.
-func TestAwaitTurn(t *testing.T) {
-	const ms, s = time.Millisecond, time.Second
-	var (
-		served   = Result{Succeeded: true}
-		failed   = Result{}
-		rejected = Result{Pause: 10 * s}
-	)
-	for _, tt := range []struct {
-		name   string
-		ends   []Result      // of the first retries, each after its time; the others are served
-		took   time.Duration // of a retry, and a millisecond more for each before it
-		cancel bool          // the first retry is not sent
-		sent   []time.Duration
-	}{
-		{"each that is served lets one more go", nil, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 201 * ms, 201 * ms, 202 * ms, 202 * ms}},
-		{"after a failure: one", []Result{served, failed}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 202 * ms, 202 * ms}},
-		{"after a rejection: as long as it asks", []Result{rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 10*s + 201*ms, 10*s + 201*ms}},
-		{"after each rejection", []Result{rejected, rejected}, 100 * ms, false, []time.Duration{0, 10*s + 100*ms, 20*s + 201*ms}},
-		{"served after one that is rejected", []Result{served, rejected, served}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 10*s + 201*ms, 10*s + 304*ms}},
-		{"served before one that is rejected", []Result{served, served, rejected}, 100 * ms, false, []time.Duration{0, 100 * ms, 100 * ms, 201 * ms, 201 * ms, 10*s + 202*ms}},
-		{"beside one that hangs: after a second", nil, time.Minute, false, []time.Duration{0, s, 2 * s}},
-		{"not sent: the next at once", nil, 100 * ms, true, []time.Duration{0, 0, 101 * ms}},
-	} {
-		bubble.Run(t, tt.name, func(t *testing.T) {
-			b, begun := with(Rules{}), time.Now()
-			var mu sync.Mutex
-			var sent []time.Duration
-			for range tt.sent {
-				go func() {
-					p, ok := b.AwaitTurn(time.Now(), waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour})
-					if !ok {
-						return
-					}
-					mu.Lock()
-					i := len(sent)
-					sent = append(sent, time.Since(begun))
-					mu.Unlock()
-					if i == 0 && tt.cancel {
-						p.Cancel()
-						return
-					}
-					time.Sleep(tt.took + time.Duration(i)*ms) // one after the other
-					result := served
-					if i < len(tt.ends) {
-						result = tt.ends[i]
-					}
-					p.Done(result)
-				}()
-				synctest.Wait()
-			}
-			time.Sleep(time.Hour)
-			mu.Lock()
-			defer mu.Unlock()
-			require.Equal(t, tt.sent, sent)
-		})
-	}
-}
-
-// In another testing/synctest bubble the clock is set back.
-func TestAwaitTurn_clockThatGoesBack(t *testing.T) {
-	b := with(Rules{})
-	for _, after := range []time.Duration{time.Hour, 0} {
-		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(after)
-			begun := time.Now()
-			p, ok := b.AwaitTurn(begun, waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Minute})
-			require.True(t, ok)
-			require.Zero(t, time.Since(begun))
-			p.Done(Result{Pause: time.Minute})
-		})
-	}
 }

@@ -24,6 +24,8 @@ const (
 
 	slowCost = 5 // cost after a timeout, when the server has too many requests already
 	reward   = 2 // tokens that a successful retry adds
+
+	quietCalls = 10 // without a rejection by a limit, after which a success earns tokens again
 )
 
 // Rules describe a bucket. All uses of one bucket must have the same Rules.
@@ -63,7 +65,8 @@ type Bucket struct {
 	asked   time.Time // the last Admit; zero: a retry has succeeded since
 	useless time.Time // the first Admit since then, or since none was asked for as long as patience
 
-	rejected time.Time // when a limit last rejected a request
+	rejected   time.Time // when a limit last rejected a request
+	rejectedOf int64     // calls then
 
 	timeouts *line       // of retries that wait; nil: none has waited
 	turns    *turns      // of those without tokens; nil: none has waited
@@ -77,17 +80,21 @@ func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 	if b.waiting.Load() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.turns.moved = now
-		b.turns.Dispatch(now)
+		b.turns.called(now)
 	}
 }
 
-// Rejected notes that a limit has rejected a request. A retry that follows such a rejection and succeeds within Recent of one earns
-// nothing, because the server rejects another request for it.
+// Rejected notes that a limit has rejected a request. Until quietCalls have come and Recent has passed, a retry that follows such a
+// rejection earns nothing if it succeeds, because the server rejects another request for it.
 func (b *Bucket) Rejected(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.rejected = now
+	b.rejected, b.rejectedOf = now, b.calls.Load()
+}
+
+// quiet reports whether no limit has rejected a request lately. The bucket is locked.
+func (b *Bucket) quiet(now time.Time) bool {
+	return b.calls.Load()-b.rejectedOf >= quietCalls && now.Sub(b.rejected).Abs() > Recent
 }
 
 // Request describes the request that needs tokens.
@@ -174,12 +181,6 @@ func (b *Bucket) Status(rules *Rules, now time.Time) Status {
 	return Status{Used: capacity - b.tokens, Remaining: b.tokens}
 }
 
-// Spent reports whether retries have taken the tokens, so that the next one may have none.
-func (b *Bucket) Spent(rules *Rules, now time.Time) bool {
-	s := b.Status(rules, now)
-	return s.Remaining < 1 && s.Used >= 1
-}
-
 // Permit permits one request. The methods of the zero Permit have no effect.
 type Permit struct{ *withdrawal }
 
@@ -228,7 +229,7 @@ func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 	}
 	w.ended = true
 	b := w.from
-	displaces := w.limited && within(Recent, b.rejected, now)
+	displaces := w.limited && !b.quiet(now)
 	switch {
 	case r.Succeeded && !displaces:
 		b.tokens += w.reward
@@ -242,6 +243,6 @@ func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 		w.in.ended(r, canceled)
 	}
 	if w.test {
-		b.turns.testing, b.turns.ended, b.turns.asks = false, now, r.Asks
+		b.turns.tested(r, canceled, now)
 	}
 }

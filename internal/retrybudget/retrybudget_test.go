@@ -93,15 +93,30 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			p.Done(Result{Succeeded: true})
 		}, 4},
 		{"static, after a timeout: one", Rules{Tokens: 5, Static: true}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 4},
-		{"displaces another request, a success: nothing returned", Rules{Tokens: 5}, func(b *bucket) {
-			p, _ := b.take(epoch, Request{Displaces: true})
+		{"a limit rejects, a success: nothing returned, because another request is rejected for it", Rules{Tokens: 5}, func(b *bucket) {
+			b.Rejected(epoch)
+			p, _ := b.take(epoch, Request{Limited: true})
 			b.rules.Tokens = 9
 			p.Done(Result{Succeeded: true})
 		}, 4},
-		{"displaces another request, canceled: returned", Rules{Tokens: 5}, func(b *bucket) {
-			p, _ := b.take(epoch, Request{Displaces: true})
+		{"a limit rejects, canceled: returned", Rules{Tokens: 5}, func(b *bucket) {
+			b.Rejected(epoch)
+			p, _ := b.take(epoch, Request{Limited: true})
 			p.Cancel()
 		}, 5},
+		{"a limit rejects other requests, a success after a failure: one, and two", Rules{Tokens: 5}, func(b *bucket) {
+			b.Rejected(epoch)
+			p, _ := b.take(epoch, Request{})
+			b.rules.Tokens = 9
+			p.Done(Result{Succeeded: true})
+		}, 7},
+		{"a limit has rejected none of ten requests, a success: one, and two", Rules{Tokens: 5}, func(b *bucket) {
+			b.Rejected(epoch)
+			b.calls(quietCalls, epoch)
+			p, _ := b.take(epoch, Request{Limited: true})
+			b.rules.Tokens = 9
+			p.Done(Result{Succeeded: true})
+		}, 7},
 		{"cheap: half a token", Rules{Tokens: 5}, func(b *bucket) { b.cheap(epoch) }, 4},
 		{"cheap, after five seconds in which no retry has succeeded: one", Rules{Tokens: 5}, func(b *bucket) {
 			for ago := 6 * time.Second; ago >= 0; ago -= 2 * time.Second {

@@ -1,6 +1,7 @@
 package retrybudget
 
 import (
+	"math"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -14,11 +15,16 @@ type turns struct {
 	rules  *Rules
 	queue  waitqueue.Queue[Permit]
 
-	moved   time.Time     // when something last came or went
-	testing bool          // a test is in flight
-	ended   time.Time     // of the last test
-	asks    time.Duration // the wait after it for which its rejection asks
+	came time.Time // when a call last came
+
+	tests  int           // in flight
+	more   int           // tests that may be in flight, beside one: those that were served since a call came
+	failed int           // tests in a row; each doubles the wait for the next
+	ended  time.Time     // of the last one that failed
+	asks   time.Duration // the wait after it that its rejection names
 }
+
+const tenths = 10 // of a token: the unit of Limits.Cost
 
 // Why a call waits for a token.
 const (
@@ -27,8 +33,10 @@ const (
 	Asked                 // a limit has rejected its attempt, and has named the wait, which is over
 )
 
-// AwaitTurn takes a token for a retry when its turn comes. limits.Class is why it waits. ok is false if the limits end the wait.
-func (b *Bucket) AwaitTurn(rules *Rules, now time.Time, limits waitqueue.Limits) (p Permit, ok bool) {
+// AwaitTurn takes the tokens of a retry when its turn comes: cost, as long as retries succeed. limits.Class is why it waits. ok is
+// false if the limits end the wait.
+func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits waitqueue.Limits) (p Permit, ok bool) {
+	limits.Cost = int64(math.Round(tenths * cost))
 	b.mu.Lock()
 	if b.turns == nil {
 		b.turns = &turns{bucket: b, rules: rules}
@@ -36,7 +44,10 @@ func (b *Bucket) AwaitTurn(rules *Rules, now time.Time, limits waitqueue.Limits)
 	}
 	t := b.turns
 	if t.queue.Len() == 0 {
-		t.moved = now
+		t.came = now
+	}
+	if t.ended.After(now) { // the clock was set back
+		t.ended = now
 	}
 	b.mu.Unlock()
 	p, _, _ = t.queue.Enter(now, limits)
@@ -50,47 +61,67 @@ func (*turns) Take(time.Time, int64) (p Permit, ok bool) { return p, false }
 func (t *turns) Dispatch(now time.Time) {
 	for t.queue.Len() > 0 {
 		first := t.queue.First()
-		p, ok := t.bucket.take(Request{Limited: first.Class != Failed}, t.rules, now)
+		p, ok := t.bucket.take(Request{Limited: first.Class != Failed, Cost: float64(first.Cost) / tenths}, t.rules, now)
 		if !ok && t.mayTest(first.Class, now) {
-			t.testing = true
+			t.tests++
 			p, ok = Permit{&withdrawal{from: t.bucket, limited: true, test: true}}, true
 		}
 		if !ok {
 			break
 		}
-		t.moved = now
 		t.queue.Grant(first, p)
 	}
 	t.bucket.waiting.Store(t.queue.Len() > 0)
 	t.queue.WakeAt(t.wake(), now)
 }
 
+// called notes that a call has come, with a part of a token.
+func (t *turns) called(now time.Time) {
+	t.came, t.more = now, 0
+	t.Dispatch(now)
+}
+
 func (t *turns) mayTest(class uint8, now time.Time) bool {
-	since, wait := t.rest(class)
-	return class != Failed && !t.testing && !within(wait, since, now)
+	return class != Failed && t.tests <= t.more && !now.Before(t.testAt(class))
 }
 
-// rest returns the time and the wait after which the first call may be sent as a test.
-func (t *turns) rest(class uint8) (since time.Time, wait time.Duration) {
+// testAt returns when the first call may be sent as a test.
+func (t *turns) testAt(class uint8) time.Time {
 	if class == Asked {
-		return t.ended, t.asks
+		return t.ended.Add(t.asks << t.failed / 2)
 	}
-	return t.moved, t.bucket.gap(t.rules, t.moved)
+	since := t.came
+	if t.ended.After(since) {
+		since = t.ended
+	}
+	return since.Add(3 * t.interval() << t.failed)
 }
 
-// within reports whether a wait that began at a time is not over. It is, if the clock was set back.
-func within(wait time.Duration, since, now time.Time) bool {
-	passed := now.Sub(since)
-	return 0 <= passed && passed < wait
+// tested notes the result of a test.
+func (t *turns) tested(r Result, canceled bool, now time.Time) {
+	t.tests--
+	switch {
+	case canceled:
+	case r.Succeeded:
+		t.more++
+		t.failed = 0
+	default:
+		t.more = 0
+		t.ended, t.asks = now, r.Asks
+		if t.tests == 0 { // those that were in flight together are one answer
+			t.failed = min(t.failed+1, maxDoubled)
+		}
+	}
 }
 
-// wake returns when Dispatch should look again; zero: when something comes or goes.
+const maxDoubled = 5 // a wait is at most 32 times as long
+
+// wake returns when Dispatch should look again; zero: when something comes or ends.
 func (t *turns) wake() time.Time {
-	if t.queue.Len() == 0 || t.testing || t.queue.First().Class == Failed {
+	if t.queue.Len() == 0 || t.tests > t.more || t.queue.First().Class == Failed {
 		return time.Time{}
 	}
-	since, wait := t.rest(t.queue.First().Class)
-	return since.Add(wait)
+	return t.testAt(t.queue.First().Class)
 }
 
 // Estimate implements waitqueue.Gate. When tokens come is unknown.
@@ -101,8 +132,7 @@ func (t *turns) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Time
 // Return implements waitqueue.Gate.
 func (t *turns) Return(p Permit, now time.Time) { p.end(Result{}, true, now) }
 
-// gap returns the time in which three calls usually come, by those of the last Recent before a time.
-func (b *Bucket) gap(rules *Rules, before time.Time) time.Duration {
-	calls := time.Duration(max(b.recentCalls(rules, before), 1))
-	return 3 * Recent / calls
+// interval returns the mean time between two calls of those that came in the Recent before the last one.
+func (t *turns) interval() time.Duration {
+	return Recent / time.Duration(max(t.bucket.recentCalls(t.rules, t.came), 1))
 }

@@ -1,0 +1,225 @@
+package retrybudget
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+)
+
+const never = time.Hour
+
+// turnsOf are calls that wait for their turn, and when they were sent. Each is answered after its latency.
+type turnsOf struct {
+	*bucket
+
+	begun   time.Time
+	latency time.Duration
+	ends    []Result // of the first calls that are sent; the others succeed
+
+	all     sync.WaitGroup
+	mu      sync.Mutex
+	sent    []time.Duration
+	order   []int
+	refused int
+}
+
+func newTurns(rules Rules, latency time.Duration, ends ...Result) *turnsOf {
+	rules.Static = true // so that no success brings tokens
+	b := with(rules)
+	b.rules.Origin = time.Now()
+	return &turnsOf{bucket: b, begun: time.Now(), latency: latency, ends: ends}
+}
+
+// join waits as call n, which began n nanoseconds after the first.
+func (w *turnsOf) join(ctx context.Context, n int, limits waitqueue.Limits) {
+	limits.Ctx, limits.Since = ctx, w.begun.Add(time.Duration(n))
+	p, ok := w.AwaitTurn(1, &w.rules, time.Now(), limits)
+	w.mu.Lock()
+	if !ok {
+		w.refused++
+		w.mu.Unlock()
+		return
+	}
+	i := len(w.sent)
+	w.sent = append(w.sent, time.Since(w.begun))
+	w.order = append(w.order, n)
+	w.mu.Unlock()
+	time.Sleep(w.latency)
+	result := Result{Succeeded: true}
+	if i < len(w.ends) {
+		result = w.ends[i]
+	}
+	p.Done(result)
+}
+
+// §4.16: calls bring the tokens of those that wait, which go in the order in which they began. Without calls, one that a limit has
+// rejected is a test: after three usual intervals, or at once if the limit named its wait. Each that is served lets one more go.
+func TestAwaitTurn(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	failed := Result{}
+	three := 3 * Recent // usual intervals, of a bucket to which no call has come lately
+	for _, tt := range []struct {
+		name  string
+		class uint8
+		calls []time.Duration // when ten calls come, which bring a token
+		ends  []Result
+		sent  []time.Duration
+	}{
+		{"a token of calls: one", Rejected, []time.Duration{s}, nil, []time.Duration{s}},
+		{"two tokens: two, and none without a token", Failed, []time.Duration{s, 2 * s}, nil, []time.Duration{s, 2 * s}},
+		{"rejected, no calls: after three intervals, and one more for each that is served", Rejected, nil, nil, []time.Duration{three, three + 100*ms, three + 100*ms, three + 200*ms}},
+		{"rejected, a test that fails: twice as long", Rejected, nil, []Result{failed}, []time.Duration{three, 3*three + 100*ms, 3*three + 200*ms}},
+		{"rejected, two that fail: four times", Rejected, nil, []Result{failed, failed}, []time.Duration{three, 3*three + 100*ms, 7*three + 200*ms}},
+		{"its wait is over, no calls: at once", Asked, nil, nil, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms}},
+		{"asked to wait again: as long as it asks", Asked, nil, []Result{{Asks: 10 * s}}, []time.Duration{0, 10*s + 100*ms, 10*s + 200*ms}},
+		{"asked to wait a third time: twice as long", Asked, nil, []Result{{Asks: 10 * s}, {Asks: 10 * s}}, []time.Duration{0, 10*s + 100*ms, 30*s + 200*ms}},
+	} {
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			w := newTurns(Rules{Ratio: 0.1}, 100*ms, tt.ends...)
+			ctx, cancel := context.WithCancel(t.Context())
+			for n := range len(tt.sent) + 3 {
+				w.all.Go(func() { w.join(ctx, n, waitqueue.Limits{MaxWait: never, Class: tt.class}) })
+				synctest.Wait()
+			}
+			for _, at := range tt.calls {
+				time.Sleep(at - time.Since(w.begun))
+				w.bucket.calls(10, time.Now())
+				synctest.Wait()
+			}
+			time.Sleep(tt.sent[len(tt.sent)-1] - time.Since(w.begun))
+			synctest.Wait()
+			cancel()
+			w.all.Wait()
+			require.GreaterOrEqual(t, len(w.sent), len(tt.sent), "%v", w.sent)
+			require.Equal(t, tt.sent, w.sent[:len(tt.sent)])
+		})
+	}
+}
+
+// §4.16: a call that comes brings a part of a token, and those that wait hope for the next: no test is sent before three usual
+// intervals have passed without one.
+func TestAwaitTurn_waitsForCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTurns(Rules{Ratio: 0.01}, 0)
+		w.all.Go(func() { w.join(t.Context(), 0, waitqueue.Limits{MaxWait: never, Class: Rejected}) })
+		for range 20 { // every 100 ms, so the three intervals are 300 ms
+			time.Sleep(100 * time.Millisecond)
+			w.bucket.calls(1, time.Now())
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, w.bucket.turns.queue.Len())
+		w.all.Wait()
+		require.Len(t, w.sent, 1)
+		require.InDelta(t, 2.3, w.sent[0].Seconds(), 0.02)
+	})
+}
+
+// §4.16: a call that began earlier is the next, also if it joined later. No other retry takes its token.
+func TestAwaitTurn_inTheOrderOfTheirBeginnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTurns(Rules{Ratio: 0.1}, 0)
+		for _, n := range []int{2, 3, 1} {
+			w.all.Go(func() { w.join(t.Context(), n, waitqueue.Limits{MaxWait: never}) })
+			synctest.Wait()
+		}
+		for i := range 3 {
+			w.bucket.calls(10, time.Now())
+			synctest.Wait()
+			_, ok := w.Admit(Request{}, &w.rules, time.Now())
+			require.False(t, ok, "after %d tokens", i+1)
+		}
+		require.Equal(t, []int{1, 2, 3}, w.order)
+	})
+}
+
+// A call that must not wait longer leaves the queue, and nothing is left of it.
+func TestAwaitTurn_ends(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		longest time.Duration
+		cancel  bool
+		after   time.Duration
+	}{
+		{"its longest wait", time.Second, false, time.Second},
+		{"it must not wait", 0, false, 0},
+		{"its caller cancels", never, true, 0},
+	} {
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			w := newTurns(Rules{Ratio: 0.1}, 0)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tt.cancel {
+				time.AfterFunc(0, cancel)
+			}
+			w.join(ctx, 0, waitqueue.Limits{MaxWait: tt.longest})
+			require.Equal(t, 1, w.refused)
+			require.Equal(t, tt.after, time.Since(w.begun))
+			w.bucket.calls(10, time.Now())
+			require.InDelta(t, 1, w.Status(&w.rules, time.Now()).Remaining, 1e-6)
+		})
+	}
+}
+
+// A test that is not sent is as if it had not been planned: the next follows at once.
+func TestAwaitTurn_canceledTest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTurns(Rules{}, 0)
+		p, ok := w.AwaitTurn(1, &w.rules, time.Now(), waitqueue.Limits{Ctx: t.Context(), MaxWait: never, Class: Asked})
+		require.True(t, ok)
+		p.Cancel()
+		w.join(t.Context(), 1, waitqueue.Limits{MaxWait: never, Class: Asked})
+		require.Equal(t, []time.Duration{0}, w.sent)
+	})
+}
+
+// In another testing/synctest bubble the clock is set back.
+func TestAwaitTurn_clockThatGoesBack(t *testing.T) {
+	b := with(Rules{})
+	for _, after := range []time.Duration{never, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(after)
+			begun := time.Now()
+			p, ok := b.AwaitTurn(1, &b.rules, begun, waitqueue.Limits{Ctx: t.Context(), MaxWait: never, Class: Asked})
+			require.True(t, ok)
+			require.LessOrEqual(t, time.Since(begun), time.Minute)
+			p.Done(Result{Asks: time.Minute})
+		})
+	}
+}
+
+// §4.16: whatever the order, no token is lost and none is made, and no test is left in flight.
+func TestAwaitTurn_thousandGoroutines(t *testing.T) {
+	b := with(Rules{Tokens: 50, Ratio: 0.01})
+	b.rules.Origin = time.Now()
+	b.rules.Static = true // so that successes make no tokens
+	var all sync.WaitGroup
+	for i := range 1000 {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if i%3 == 0 {
+				cancel()
+			}
+			p, ok := b.AwaitTurn(1, &b.rules, time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: 30 * time.Second, Class: Asked})
+			if !ok {
+				return
+			}
+			if i%5 == 0 {
+				p.Cancel()
+			}
+			p.Done(Result{Succeeded: true})
+		})
+	}
+	all.Wait()
+	require.Zero(t, b.turns.tests)
+	require.Zero(t, b.turns.queue.Len())
+	require.False(t, b.waiting.Load())
+	require.GreaterOrEqual(t, b.Status(&b.rules, time.Now()).Remaining, 0.0)
+}
