@@ -133,7 +133,7 @@ func (s suite) compare(ctx context.Context, root, dir, overlay string, verbose b
 		err = s.prepare(ctx, root, own)
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stdout, "%-18s skipped, because it cannot be built: %v\n", s.name, err)
+		_, _ = fmt.Fprintf(os.Stdout, "%-18s skipped, because it cannot be built: %v\n", s.name, err)
 		return nil
 	}
 	for _, e := range s.edits {
@@ -165,11 +165,11 @@ func (s suite) print(bare, ours map[string]result, verbose bool) {
 			failed = append(failed, name)
 		}
 	}
-	fmt.Fprintf(os.Stdout, "%-18s %s: %d tests pass bare, %d of them fail with a Transport\n", s.name, s.version, passed, len(failed))
+	_, _ = fmt.Fprintf(os.Stdout, "%-18s %s: %d tests pass bare, %d of them fail with a Transport\n", s.name, s.version, passed, len(failed))
 	for _, name := range slices.Sorted(slices.Values(failed)) {
-		fmt.Fprintf(os.Stdout, "\t%s: %s\n", name, cmp.Or(ours[name].action, "not run"))
+		_, _ = fmt.Fprintf(os.Stdout, "\t%s: %s\n", name, cmp.Or(ours[name].action, "not run"))
 		if verbose {
-			fmt.Fprint(os.Stdout, ours[name].output)
+			_, _ = fmt.Fprint(os.Stdout, ours[name].output)
 		}
 	}
 }
