@@ -12,6 +12,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
@@ -305,7 +306,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			a.report.Latency = now.Sub(a.report.Start)
 		}
 		if problem {
-			if names := violatedPolicies(info.prefix); names != nil {
+			if names := ratelimitheader.Violated(info.prefix); names != nil {
 				a.report.named = &names
 			}
 		}

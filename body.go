@@ -114,7 +114,7 @@ func ownReaders(getBody func() (io.ReadCloser, error)) bool {
 // getBodies are the functions that http.NewRequest sets as GetBody, for each type of a body that it knows.
 var getBodies = func() (known []uintptr) { //nolint:gochecknoglobals // never written to
 	for _, body := range []io.Reader{bytes.NewBufferString("x"), bytes.NewReader([]byte("x")), strings.NewReader("x")} {
-		req, err := http.NewRequest(http.MethodPost, "http://shadow.invalid", body) //nolint:noctx // it is not sent
+		req, err := http.NewRequest(http.MethodPost, "http://shadow.invalid", body)
 		if err == nil && req.GetBody != nil {
 			known = append(known, reflect.ValueOf(req.GetBody).Pointer())
 		}
@@ -205,7 +205,8 @@ func (b *watchedBody) begin() bool {
 func (b *watchedBody) end(n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reading, b.whole = false, err == io.EOF
+	b.reading = false
+	b.whole = err == io.EOF //nolint:errorlint // the very value: a Reader returns it unwrapped at its end
 	b.read += int64(n)
 	promised := b.attempt.call.request.ContentLength
 	switch {

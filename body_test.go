@@ -67,6 +67,7 @@ func rewound(req *http.Request, content []byte, chunked bool) {
 
 // §4.4: a server that answers before it has read the body gets no mixture of two attempts, also if GetBody rewinds one reader.
 func TestRetry_bodyThatIsRewound(t *testing.T) {
+	t.Parallel()
 	content := make([]byte, 1<<20)
 	for i := range content {
 		content[i] = byte(i >> 8)
@@ -142,9 +143,12 @@ func TestRetry_bodyThatIsReadLate(t *testing.T) {
 					defer close(read)
 					defer r.Body.Close()
 					text, part := "", make([]byte, 4)
-					for n, err := 0, error(nil); err == nil; text += string(part[:n]) {
+					var failed error
+					for failed == nil {
 						time.Sleep(time.Millisecond)
-						n, err = r.Body.Read(part)
+						n, err := r.Body.Read(part)
+						text += string(part[:n])
+						failed = err
 					}
 					mu.Lock()
 					defer mu.Unlock()
@@ -159,7 +163,9 @@ func TestRetry_bodyThatIsReadLate(t *testing.T) {
 			req := newRequest(t, http.MethodPost, "http://api.test/", "")
 			rewound(req, []byte(content), false)
 			readAll(t, roundTrip(t, tr, req))
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // the last body may still be read
+			mu.Lock()
+			defer mu.Unlock()
 			require.Equal(t, row.want, bodies)
 		})
 	}

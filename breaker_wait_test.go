@@ -1272,8 +1272,8 @@ func TestBreakerWait_besideAPathThatFails(t *testing.T) {
 	}
 }
 
-// §4.28: a server stops while it has no calls, and needs some seconds to start. The few calls that come then wait for it, although
-// the tokens for retries are spent.
+// §4.28: a server stops while it has no calls, and needs some seconds to start. It has worked before, so the few calls that come
+// then wait for it, although the tokens for retries are spent.
 func TestBreakerWait_startsFromZero(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -1308,6 +1308,8 @@ func TestBreakerWait_startsFromZero(t *testing.T) {
 				return response(r, http.StatusOK, ""), nil
 			})
 			var served atomic.Int64
+			up, last = time.Now(), time.Now()
+			require.True(t, succeeds(t, tr, "/", 20*time.Second))
 			for range 8 {
 				time.Sleep(2 * time.Minute)
 				var calls sync.WaitGroup

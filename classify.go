@@ -43,7 +43,6 @@ func (a *attempt) judge(info *responseInfo) {
 // signs returns what is known of the attempt beside the header of its response. If Base returned an error, it also finds
 // what that means.
 func (a *attempt) signs() (signs outcome.Signs) {
-	r := a.visit.Record
 	if a.reached.Load() != 0 && !a.call.hooked.Load() {
 		a.call.hooked.Store(true)
 	}
@@ -56,25 +55,31 @@ func (a *attempt) signs() (signs outcome.Signs) {
 	if a.unsent() {
 		signs |= outcome.Unsent
 	}
+	return signs | a.signsOfKind()
+}
+
+// signsOfKind returns what is known of an attempt if what came back does not say by itself what it means.
+func (a *attempt) signsOfKind() outcome.Signs {
 	switch a.came {
 	case http.StatusConflict:
 		if a.call.mayBeAtWork(a) {
-			signs |= outcome.MayBeAtWork
+			return outcome.MayBeAtWork
 		}
 	case http.StatusMisdirectedRequest: // one other connection is tried
 		if a.misdirected() && !a.call.note(misdirected) {
-			signs |= outcome.Elsewhere
+			return outcome.Elsewhere
 		}
 	case outcome.Stranger:
-		if r.succeeded.Load() != 0 {
-			signs |= outcome.Answered
+		if a.visit.Record.succeeded.Load() != 0 {
+			return outcome.Answered
 		}
 	case outcome.CallDeadline, outcome.Overtaken:
-		if !a.concurrent && r.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
-			signs |= outcome.Late
+		if !a.concurrent && a.visit.Record.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
+			return outcome.Late
 		}
+	default: // it says by itself what it means
 	}
-	return signs
+	return 0
 }
 
 // cameWith returns what came back with an error of Base.

@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
-	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
 // prefixLimit is the maximum number of bytes of a failure's body for ClassifyBody.
@@ -21,28 +19,6 @@ const prefixLimit = 16 << 10
 func isQuotaProblem(resp *http.Response) bool {
 	return resp != nil && slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, resp.StatusCode) &&
 		mediaType(resp.Header) == "application/problem+json"
-}
-
-// violatedPolicies returns the names of the policies in the problem quota-exceeded of
-// draft-ietf-httpapi-ratelimit-headers. Other names than those of RateLimit-Policy are left out: a line feed would forge a
-// line of a transcript.
-func violatedPolicies(problem []byte) (names []string) {
-	var p struct {
-		Type     string   `json:"type"`
-		Policies []string `json:"violated-policies"`
-	}
-	_ = json.Unmarshal(problem, &p) // what is not text stays ""
-	if p.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" {
-		return nil
-	}
-	for _, name := range p.Policies {
-		printable := strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) < 0
-		valid := name != "" && len(name) <= ratelimitheader.MaxName && printable
-		if valid && len(names) < ratelimitheader.MaxDimensions {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // readPrefix returns the beginning of a failure's body. read is false if ClassifyBody must not be called: for other

@@ -77,15 +77,3 @@ func FuzzRelative(f *testing.F) {
 		require.LessOrEqual(t, sent-received, sent/100_000, "%s has at least six digits, or nanoseconds", text)
 	})
 }
-
-// The names of violated policies are short and printable, whatever the body is.
-func FuzzViolatedPolicies(f *testing.F) {
-	f.Add([]byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","violated-policies":["daily"]}`))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		names := violatedPolicies(body)
-		require.LessOrEqual(t, len(names), 16)
-		for _, name := range names {
-			require.Regexp(t, `^[ -~]{1,128}$`, name)
-		}
-	})
-}

@@ -92,19 +92,50 @@ func (f *facts) find() (list *route.Route, err error) {
 	case f.invalid != nil:
 		return nil, f.invalid
 	}
-	list, routed := req.Context().(*route.Route)
-	if routed {
-		req = req.WithContext(list.Context)
+	if list, err = f.findContext(); err != nil {
+		return nil, err
 	}
-	if sent, ok := req.Context().(*responseContext); ok {
+	req = f.request // without the contexts of this module
+	f.hasBody = req.Body != nil && req.Body != http.NoBody
+	f.replayable = !f.hasBody || req.GetBody != nil
+	f.scope = req.URL.Host
+	if f.config.scope != nil {
+		f.scope = f.config.scope(req)
+	}
+	f.repeats = f.findRepetition()
+	if limit := f.rateLimit; limit.Key != nil || limit.Cost != nil { // other calls take no memory for it
+		f.quotas = limit.needs(req)
+	}
+	name, empty := field.Find(req.Header, f.idempotency.Header)
+	f.key = f.idempotency.chooseKey(req, name, f.options.key)
+	if f.away = isAway(req); f.away {
+		f.key = f.idempotency.foreignKey(req, f.key)
+	}
+	f.repeatKey()
+	f.owner = f.findOwner()
+	f.header = f.sharedHeader(empty)
+	if req.Cancel != nil {
+		f.ctx, f.cancel = mergeRequestCancel(req)
+	}
+	return list, nil
+}
+
+// findContext finds what the context of the request says: the list of endpoints, the policy, the priority and the deadline.
+func (f *facts) findContext() (list *route.Route, err error) {
+	list, routed := f.request.Context().(*route.Route)
+	if routed {
+		f.request = f.request.WithContext(list.Context)
+	}
+	if sent, ok := f.request.Context().(*responseContext); ok {
 		// The program sends a Response.Request. Its context would keep the previous call in memory.
-		req = req.WithContext(sent.request.Context())
+		f.request = f.request.WithContext(sent.request.Context())
 	}
 	start := time.Now()
-	f.request, f.ctx, f.cancel = req, req.Context(), func(error) {}
+	f.ctx, f.cancel = f.request.Context(), func(error) {}
 	f.options, f.policy = optionsOf(f.ctx), f.config.policy.Load()
 	if own := f.options.policy; own != nil {
-		if f.policy, err = own, errors.Join(f.options.invalid, f.deadlineHeader.checkMargin(own)); err != nil {
+		f.policy = own
+		if err := errors.Join(f.options.invalid, f.deadlineHeader.checkMargin(own)); err != nil {
 			return nil, err
 		}
 	}
@@ -121,36 +152,22 @@ func (f *facts) find() (list *route.Route, err error) {
 	if bounded && deadline.IsZero() {
 		deadline = deadline.Add(1) // zero means none
 	}
-	f.start, f.deadline = start, deadline
-	f.hasBody = req.Body != nil && req.Body != http.NoBody
-	f.replayable = !f.hasBody || req.GetBody != nil
-	f.scope = req.URL.Host
-	if f.config.scope != nil {
-		f.scope = f.config.scope(req)
-	}
-	switch byLeave := f.policy.Idempotent != nil && f.policy.Idempotent(req); {
-	case safeMethod(req.Method):
-		f.repeats = repeatsNothing
-	case byLeave:
-		f.repeats = repeatsByLeave
-	case req.Method == http.MethodPut, req.Method == http.MethodDelete:
-		f.repeats = repeatsResult
-	}
-	if limit := f.rateLimit; limit.Key != nil || limit.Cost != nil { // other calls take no memory for it
-		f.quotas = limit.needs(req)
-	}
-	name, empty := field.Find(req.Header, f.idempotency.Header)
-	f.key = f.idempotency.chooseKey(req, name, f.options.key)
-	if f.away = isAway(req); f.away {
-		f.key = f.idempotency.foreignKey(req, f.key)
-	}
-	f.repeatKey()
-	f.owner = f.findOwner()
-	f.header = f.sharedHeader(empty)
-	if req.Cancel != nil {
-		f.ctx, f.cancel = mergeRequestCancel(req)
-	}
+	f.start, f.deadline = start, deadline // cleanUp releases a call that has a start
 	return list, nil
+}
+
+// findRepetition finds what a second execution of the request would do.
+func (f *facts) findRepetition() repetition {
+	byLeave := f.policy.Idempotent != nil && f.policy.Idempotent(f.request) // asked once for each call
+	switch method := f.request.Method; {
+	case safeMethod(method):
+		return repeatsNothing
+	case byLeave:
+		return repeatsByLeave
+	case method == http.MethodPut, method == http.MethodDelete:
+		return repeatsResult
+	}
+	return repeatsWork
 }
 
 // maxDepth is the maximum number of RoundTrippers inside one another: more are a circle. A Transport that fetches a token
@@ -212,11 +229,7 @@ func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) >
 func (f *facts) sharedHeader(empty string) http.Header {
 	header := f.request.Header
 	owned := f.ownsRetries || f.options.owned
-	prioritized := false
-	if f.priority != PriorityDefault {
-		name, unset := field.Find(header, field.PriorityHeader)
-		prioritized = name == "" && unset == ""
-	}
+	prioritized := f.priority != PriorityDefault && f.hasNoPriority()
 	if f.key.value == "" {
 		empty = "" // it stays as the caller sent it
 	}
@@ -241,6 +254,12 @@ func (f *facts) sharedHeader(empty string) http.Header {
 		header[field.PriorityHeader] = []string{f.priority.String()}
 	}
 	return header
+}
+
+// hasNoPriority reports whether the caller has set no field with a priority.
+func (f *facts) hasNoPriority() bool {
+	name, empty := field.Find(f.request.Header, field.PriorityHeader)
+	return name == "" && empty == ""
 }
 
 // removeOwn removes what the caller has set for the call at the first origin. It is meant for no other one.

@@ -42,7 +42,7 @@ func strangers() []stranger {
 	upload := func(length int64) func(t *testing.T, random *rand.Rand) *http.Request {
 		return func(t *testing.T, random *rand.Rand) *http.Request {
 			broken := io.MultiReader(strings.NewReader(strings.Repeat("x", random.IntN(2000))), brokenReader{errors.New("malformed chunked encoding")})
-			req, err := http.NewRequest(http.MethodPost, "http://api.test/things?stranger", broken) //nolint:noctx // it gets one
+			req, err := http.NewRequest(http.MethodPost, "http://api.test/things?stranger", broken)
 			require.NoError(t, err)
 			req.ContentLength = length
 			return req
@@ -60,9 +60,9 @@ func strangers() []stranger {
 	}
 }
 
-type brokenReader struct{ error }
+type brokenReader struct{ err error }
 
-func (e brokenReader) Read([]byte) (int, error) { return 0, e.error }
+func (r brokenReader) Read([]byte) (int, error) { return 0, r.err }
 
 // §4.15: the server is healthy, and most calls fail because of their caller: a tenant that only their body, query or header names,
 // a broken body, a short deadline. The healthy rest is served as by a bare client, whatever its share. Where little is sent and
@@ -93,10 +93,8 @@ func TestHealthyServer(t *testing.T) {
 							if i%2 == 0 && i < 30 {
 								req.URL.Path = "/things"
 							}
-						} else {
-							if s.deadline != nil {
-								deadline = s.deadline(took)
-							}
+						} else if s.deadline != nil {
+							deadline = s.deadline(took)
 						}
 						works = works && i >= 30
 						calls.Go(func() {

@@ -143,18 +143,7 @@ func (l *traceLogger) call(c *Call) {
 	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))
 	attrs = when(queueWait+retryWait >= precision, attrs,
 		slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))
-	failed := c.Err != nil
-	for i := range c.Attempts { // at most one has a StopReason; a hedge may follow it
-		a := &c.Attempts[i]
-		if a.Response != nil && a.Response == c.Response {
-			attrs = append(attrs, a.statusAttrs()...)
-			failed = failed || a.status() >= http.StatusInternalServerError && a.Verdict != VerdictSuccess // permanent, such as 501
-		}
-		if a.StopReason != nil {
-			failed = true
-			attrs = append(attrs, slog.String("stop_reason", neterr.Name(a.StopReason)))
-		}
-	}
+	attrs, failed := c.endAttrs(attrs)
 	if c.Err != nil {
 		attrs = append(attrs, errorAttrs(c.Err)...)
 	}
@@ -178,6 +167,24 @@ func (l *traceLogger) call(c *Call) {
 	if event == "call_done" && c.Response != nil {
 		l.clientErrors(c)
 	}
+}
+
+// endAttrs appends the response and the reason with which the call ended. It reports whether the call has failed.
+func (c *Call) endAttrs(attrs []slog.Attr) (appended []slog.Attr, failed bool) {
+	failed = c.Err != nil
+	for i := range c.Attempts { // at most one has a StopReason; a hedge may follow it
+		a := &c.Attempts[i]
+		if a.Response != nil && a.Response == c.Response {
+			attrs = append(attrs, a.statusAttrs()...)
+			refused := a.status() >= http.StatusInternalServerError && a.Verdict != VerdictSuccess // permanent, such as 501
+			failed = failed || refused
+		}
+		if a.StopReason != nil {
+			failed = true
+			attrs = append(attrs, slog.String("stop_reason", neterr.Name(a.StopReason)))
+		}
+	}
+	return attrs, failed
 }
 
 func keyAttrs(c *call) []slog.Attr {

@@ -375,7 +375,7 @@ func TestOuterRetries_oneKey(t *testing.T) {
 		})
 	}
 	bubble.Run(t, "after a success: another operation", func(t *testing.T) {
-		base := script(failing(errReset), status(200), status(200))
+		base := script(failing(errReset), status(200))
 		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
 		req := newRequest(t, http.MethodPost, "http://api.test/charges", "charge")
 		for range 3 {

@@ -45,28 +45,15 @@ func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, plann
 }
 
 func (c *call) planTimers(a *attempt, now time.Time) {
-	remaining, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
 	// The method must be safe: a server may reject the second of two requests with the same key, although it serves the first.
 	second := c.repeats == repeatsNothing && c.replayable && c.owner == ownerCall
 	watched := a.visit.Record.protocol.Load() == protocolHTTP2
 	mayBeSlow := (second || watched) && !isStream(c.request.Header)
 	a.timers.second = second && mayBeSlow
-	switch timeout := c.policy.AttemptTimeout; {
-	case timeout > 0 && (!bounded || timeout < remaining):
-		a.timers.cut = timeout
-		if !c.longUpload() { // the upload may extend the timeout
-			a.deadline = now.Add(timeout)
-		}
-	case timeout == 0:
-		if !bounded {
-			a.timers.cut = maxResponseTime
-		}
-		if mayBeSlow && (bounded || !a.concurrent) { // without a deadline a copy gets no copy of its own
-			a.timers.slow = slowResponse
-		}
-		if bounded {
-			a.timers.slow = min(a.timers.slow, remaining/2)
-		}
+	if c.policy.AttemptTimeout > 0 {
+		c.planTimeout(a, now)
+	} else if c.policy.AttemptTimeout == 0 {
+		c.planSlow(a, now, mayBeSlow)
 	}
 	if a.visit.Probes && a.timers.second { // another endpoint answers if this one hangs
 		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
@@ -75,6 +62,32 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if delay, ok := c.hedge.delay(&a.visit.Record.latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
+	}
+}
+
+// planTimeout ends the attempt by the caller's timeout, if that is before the deadline.
+func (c *call) planTimeout(a *attempt, now time.Time) {
+	timeout := c.policy.AttemptTimeout
+	if !c.deadline.IsZero() && timeout >= c.deadline.Sub(now) {
+		return
+	}
+	a.timers.cut = timeout
+	if !c.longUpload() { // the upload may extend the timeout
+		a.deadline = now.Add(timeout)
+	}
+}
+
+// planSlow plans for an attempt without a timeout of the caller's: what is slow is not cut off, but may get a second attempt.
+func (c *call) planSlow(a *attempt, now time.Time, mayBeSlow bool) {
+	bounded := !c.deadline.IsZero()
+	if !bounded {
+		a.timers.cut = maxResponseTime
+	}
+	if mayBeSlow && (bounded || !a.concurrent) { // without a deadline a copy gets no copy of its own
+		a.timers.slow = slowResponse
+	}
+	if bounded {
+		a.timers.slow = min(a.timers.slow, c.deadline.Sub(now)/2)
 	}
 }
 
@@ -147,11 +160,7 @@ func (a *attempt) due() (event timerEvent) {
 		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
 		t.slow = 0
-		if t.second && c.number < c.maxAttempts() && c.seconds < maxSeconds && a.visit.Record.patience.over(age) {
-			event = sendSecond
-		} else if a.leaveSilent() && c.traced() {
-			event = leftConnection
-		}
+		event = a.whenSlow(age)
 	}
 	if wait, planned := t.next(age, idle); planned {
 		t.timer.Reset(max(wait, 0))
@@ -164,4 +173,17 @@ func (a *attempt) due() (event timerEvent) {
 	}
 	a.hedged.preparing++
 	return event
+}
+
+// whenSlow decides what follows when an attempt of this age is slow. The lock is held.
+func (a *attempt) whenSlow(age time.Duration) timerEvent {
+	c := a.call
+	oneLeft := c.number < c.maxAttempts() && c.seconds < maxSeconds
+	if a.timers.second && oneLeft && a.visit.Record.patience.over(age) {
+		return sendSecond
+	}
+	if a.leaveSilent() && c.traced() { // only a hook wants to know
+		return leftConnection
+	}
+	return nothing
 }

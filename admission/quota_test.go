@@ -495,7 +495,7 @@ func TestQuota_replaysReturnAtMostLimit(t *testing.T) {
 						handlers = append(handlers, other.Handler(replays))
 					}
 					served := func(address string) (n int) {
-						for i := range 200 {
+						for i := range 3 * limit { // more than two limits, so that what follows is rejected
 							if ask(t, handlers[i%len(handlers)], from(address)).StatusCode == http.StatusOK {
 								n += cost
 							}

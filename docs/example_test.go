@@ -53,6 +53,7 @@ func TestExamples(t *testing.T) {
 		{page: "retry-budget", story: retryBudgetExample},
 		{page: "circuit-breaker", story: shortOutageExample},
 		{"circuit-breaker", "circuit-breaker-deadlines", deadlinesOfOutages},
+		{"circuit-breaker", "circuit-breaker-slots", slotsExample},
 		{"rate-limits", "rate-limits-quota", quotaExample},
 		{"rate-limits", "rate-limits-bucket", bucketExample},
 		{"rate-limits", "rate-limits-rejections", rejectionsExample},

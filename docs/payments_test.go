@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -30,12 +32,14 @@ type payment struct {
 	Key, Body, URL string
 	State          string
 	Again          time.Time // not before
+	Claimed        time.Time // until then a worker has the row
 }
 
 // shop has the payments.
 type shop struct {
 	client *http.Client
-	store  func(*payment) error
+	claim  func(ctx context.Context, until time.Time) (*payment, error) // a row that is due, or nil
+	store  func(*payment) error                                         // only while the row has the same claim
 }
 
 // newShop has the wrap of README.md.
@@ -43,7 +47,7 @@ func newShop(store func(*payment) error) *shop {
 	client := &http.Client{
 		Transport: &resilienthttp.Transport{}, // Base: your own RoundTripper, if you have one
 	}
-	return &shop{client, store}
+	return &shop{client: client, store: store}
 }
 
 // pay makes one call for a payment that is not paid or declined. Another process may repeat it.
@@ -73,8 +77,26 @@ func (s *shop) pay(ctx context.Context, p *payment) error {
 	default:
 		p.State = before // nothing was done: a 429, a wrong credential, not sent
 	}
-	p.Again = resilienthttp.NotBefore(resp, err)
+	p.Again = time.Now().Add(10 * time.Second) // an earlier repetition would be taken for a retry of this call
+	if at := resilienthttp.NotBefore(resp, err); at.After(p.Again) {
+		p.Again = at
+	}
+	p.Claimed = time.Time{}
 	return s.store(p)
+}
+
+// work makes the calls that are due. Several workers may run it at a time.
+func (s *shop) work(ctx context.Context) error {
+	for ctx.Err() == nil {
+		p, err := s.claim(ctx, time.Now().Add(time.Minute)) // twice the time of a call
+		if p == nil || err != nil {
+			return err
+		}
+		if err := s.pay(ctx, p); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // shopAt has the Base of a bank in memory.
@@ -161,5 +183,101 @@ func TestPayments_storedFirst(t *testing.T) {
 		p.State = open
 		require.NoError(t, s.pay(t.Context(), p))
 		require.Equal(t, []string{"in doubt, requests: 0", "paid, requests: 1"}, states)
+	})
+}
+
+// table is the table of docs/payments.md in memory.
+type table struct {
+	mu   sync.Mutex
+	rows map[string]payment
+}
+
+// claim is the first statement of docs/payments.md.
+func (t *table) claim(_ context.Context, until time.Time) (*payment, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for key, p := range t.rows {
+		due := (p.State == open || p.State == inDoubt) && !p.Again.After(now)
+		if due && !p.Claimed.After(now) {
+			p.Claimed = until
+			t.rows[key] = p
+			return &p, nil
+		}
+	}
+	return nil, nil
+}
+
+// storeOf is the second statement, for a worker that claimed the row until then.
+func (t *table) storeOf(p *payment, claimed time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rows[p.Key].Claimed.Equal(claimed) {
+		t.rows[p.Key] = *p
+	}
+	return nil
+}
+
+// Two workers never have the same row, and the row of a worker that died is claimed by another one when its claim is over.
+func TestPayments_workers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var charges faulttest.Idempotent
+		bank := faulttest.NewInMemory(t, usual(&charges))
+		rows := &table{rows: map[string]payment{}}
+		dies := time.Now().Add(time.Minute)
+		for i := range 20 {
+			key := fmt.Sprint("invoice:", i)
+			rows.rows[key] = payment{Key: key, Body: "{}", URL: bank.URL + "/charges", State: open}
+		}
+		dead := rows.rows["invoice:7"]
+		dead.State, dead.Claimed = inDoubt, dies
+		rows.rows[dead.Key] = dead
+		worker := func() *shop {
+			var claimed time.Time
+			s := newShop(nil)
+			s.client.Transport.(*resilienthttp.Transport).Base = bank.Transport()
+			s.claim = func(ctx context.Context, until time.Time) (*payment, error) {
+				claimed = until
+				return rows.claim(ctx, until)
+			}
+			s.store = func(p *payment) error { return rows.storeOf(p, claimed) }
+			return s
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute/2)
+		defer cancel()
+		var workers sync.WaitGroup
+		for range 2 {
+			workers.Go(func() { assert.NoError(t, worker().work(ctx)) })
+		}
+		workers.Wait()
+		require.Equal(t, 19, bank.Total(), "each row once, and not that of the dead worker")
+		time.Sleep(time.Until(dies))
+		require.NoError(t, worker().work(t.Context()))
+		require.Equal(t, 20, bank.Total())
+		for key, p := range rows.rows {
+			require.Equal(t, paid, p.State, key)
+			require.Equal(t, 1, charges.Executions()[key], key)
+		}
+	})
+}
+
+// The job does not repeat a call within ten seconds, and then the call has its retries again.
+func TestPayments_tenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var charges faulttest.Idempotent
+		bank := faulttest.NewInMemory(t, faulttest.Script{{Until: time.Minute, Handler: lost(&charges)}, {Handler: usual(&charges)}})
+		s, p := shopAt(bank)
+		require.NoError(t, s.pay(t.Context(), p))
+		require.Equal(t, inDoubt, p.State)
+		require.GreaterOrEqual(t, time.Until(p.Again), 10*time.Second)
+		for _, row := range []struct {
+			wait   time.Duration
+			single bool
+		}{{5 * time.Second, true}, {11 * time.Second, false}} {
+			time.Sleep(row.wait)
+			before := bank.Total()
+			require.NoError(t, s.pay(t.Context(), p))
+			require.Equal(t, row.single, bank.Total() == before+1, "after %v", row.wait)
+		}
 	})
 }

@@ -57,7 +57,7 @@ func varnish(t *testing.T, backend string) string {
 	require.NoError(t, err)
 	address := free.Addr().String()
 	require.NoError(t, free.Close())
-	folder, err := os.MkdirTemp("", "varnish") // t.TempDir's names are too long for the socket of varnishd
+	folder, err := os.MkdirTemp("", "varnish") //nolint:usetesting // t.TempDir's names are too long for the socket of varnishd
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	vcl := fmt.Sprintf("vcl 4.1;\nbackend default { .host = %q; .port = %q; .first_byte_timeout = 300ms; }\n", at.Hostname(), at.Port())
@@ -83,6 +83,7 @@ func varnish(t *testing.T, backend string) string {
 // §4.8, §4.18a, N1: Varnish answers 503 with Retry-After also if the backend has done the work. So a POST without a key is not
 // repeated, no POST is sent to another endpoint, and the call is in doubt.
 func TestVarnish(t *testing.T) {
+	t.Parallel()
 	breaks := func() { panic(http.ErrAbortHandler) } // the connection is closed without a response
 	for _, row := range []struct {
 		name    string

@@ -8,7 +8,7 @@ import (
 
 // The names of all metrics that this package exports. Those of attempts are otelhttp's. A new one has its instrument where
 // those of its kind are (callmetrics.go, statemetrics.go, servermetrics.go), a row in docs/telemetry.md, a panel in
-// docs/grafana.json, and something in doEverything of the tests that records it.
+// docs/grafana.json, and something in doEverything of the tests that records it. See docs/maintainers/architecture.md.
 const (
 	metricCallDuration     = "resilienthttp.client.call.duration"
 	metricWaitDuration     = "resilienthttp.client.wait.duration"

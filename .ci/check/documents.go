@@ -76,7 +76,7 @@ func checkPageList(list string, pages map[string]string, names []string) (wrong 
 		sum += n
 		inCode += n - countWords(codeBlocks.ReplaceAllString(text, ""))
 		if hasGrown(n, before) {
-			warn("%s: %d words, and %d when it was last reviewed", page, n, before)
+			warnf("%s: %d words, and %d when it was last reviewed", page, n, before)
 		}
 		for _, name := range fields[2:] {
 			if home[name] != "" {

@@ -28,6 +28,8 @@ func commands() []command {
 		{"words", "no word to avoid", words},
 		{"documents", "the pages: words, links, code, and a page for each exported name", documents},
 		{"names", "the exported names, and a warning if they grow", names},
+		{"places", "what is missing of a dialect, a reason to stop, a gate, a metric or a store", places},
+		{"structure", "what a reader of the client has to hold in the head: decisions, and what calls pass", structure},
 		{"corpora", "each fuzz target has inputs under version control", corpora},
 		{"fuzz", "run each fuzz target for FUZZTIME, a minute", fuzz},
 		{"publish", "install each module from an invented release, and run README's program", publish},

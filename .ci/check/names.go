@@ -38,7 +38,7 @@ func names([]string) error {
 	for _, dir := range slices.Sorted(maps.Keys(counts)) {
 		fmt.Printf("%5d  %s\n", counts[dir], cmp.Or(dir, "all"))
 		if usual, ok := usualNames()[dir]; ok && hasGrown(counts[dir], usual) {
-			warn("%s: %d exported names, and %d before", cmp.Or(dir, "all"), counts[dir], usual)
+			warnf("%s: %d exported names, and %d before", cmp.Or(dir, "all"), counts[dir], usual)
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func names([]string) error {
 // hasGrown reports whether a number is more than a twentieth above what it was.
 func hasGrown(n, before int) bool { return 20*n > 21*before }
 
-func warn(format string, args ...any) { fmt.Printf("warning: "+format+"\n", args...) }
+func warnf(format string, args ...any) { fmt.Printf("warning: "+format+"\n", args...) }
 
 // namesOf returns the exported names at the top level of a file, and the number of all that it exports, with fields and methods.
 func namesOf(text string) (top []string, n int, err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,10 +16,11 @@ import (
 // event is one line of `go doc cmd/test2json`, or of `go help buildjson`.
 type event struct {
 	Action, Package, Test, ImportPath, Output string
+	Elapsed                                   float64 // seconds, of a test or a package that has ended
 }
 
 // report stores the output of go test -json in a file, and prints it as go test does: a line for each package, and the output
-// of failed tests.
+// of failed tests. Then it prints the slowest tests, because a run becomes slow by one test after the other.
 func report(args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: check report FILE <events")
@@ -27,7 +29,31 @@ func report(args []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(show(io.TeeReader(os.Stdin, f), os.Stdout), f.Close())
+	slow := &slowest{}
+	err = show(io.TeeReader(os.Stdin, f), os.Stdout, slow.add)
+	slow.print(os.Stdout)
+	return errors.Join(err, f.Close())
+}
+
+// slowest are the ends of the slowest tests, the slowest first. Time that a test waits for others counts too.
+type slowest []event
+
+const maxSlowest = 8
+
+// add takes the end of a test. Subtests are left out, because their time is that of their test too.
+func (s *slowest) add(e event) {
+	if e.Action != "pass" && e.Action != "fail" || e.Test == "" || strings.Contains(e.Test, "/") {
+		return
+	}
+	*s = append(*s, e)
+	slices.SortStableFunc(*s, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	*s = (*s)[:min(len(*s), maxSlowest)]
+}
+
+func (s *slowest) print(w io.Writer) {
+	for _, e := range *s {
+		fmt.Fprintf(w, "slow: %6.1fs  %s %s\n", e.Elapsed, e.Package, e.Test)
+	}
 }
 
 // count combines several runs of the same tests, and prints "N passed, N failed". It fails if a test failed in one run, if no
@@ -36,10 +62,11 @@ func count(files []string) error {
 	return judge(files, os.Stdout)
 }
 
-// show prints the output of a package after its end, without that of tests that have passed.
-func show(r io.Reader, w io.Writer) error {
+// show prints the output of a package after its end, without that of tests that have passed. It also calls each for all events.
+func show(r io.Reader, w io.Writer, each func(event)) error {
 	packages := map[string][]event{}
 	return scan(r, func(e event) {
+		each(e)
 		switch {
 		case e.Action == "build-output":
 			fmt.Fprint(w, e.Output)

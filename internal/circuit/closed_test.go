@@ -90,6 +90,10 @@ func TestClosed_failureStreak(t *testing.T) {
 	}{
 		{"a server that was healthy: five", Rules{}, many("S", 30), many("F", 20), s, 5},
 		{"after ten successes: six, .083^6 is less than one in a million", Rules{}, many("S", 10), many("F", 20), s, 6},
+		{"after five successes: eight, .143^8", Rules{}, many("S", 5), many("F", 20), s, 8},
+		{"after fifteen successes: five, .059^5", Rules{}, many("S", 15), many("F", 20), s, 5},
+		{"a tenth fails anyway: seven, .104^7", Rules{}, many("FSSSSSSSSS", 20), many("F", 20), s / 4, 7},
+		{"nine tenths fail anyway: 126, .896^126", Rules{}, many("FFFFFFFFFS", 20), many("F", 200), s / 200, 126},
 		{"a quarter fails anyway: eleven, .262^11", Rules{}, many("FSSS", 10), many("F", 30), s / 4, 11},
 		{"half fail anyway: twenty, .5^20", Rules{}, many("FS", 10), many("F", 40), s / 4, 20},
 		{"no results before: twenty, .5^20", Rules{MinRequests: 100}, "", many("F", 40), s / 4, 20},

@@ -261,8 +261,8 @@ func TestOpening_otherRoutes(t *testing.T) {
 		{"Static: all wait", Rules{Static: true}, []attempt{{2, true, false}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, c := record(tt.rules), (*Circuit)(nil)
-			c = b.Circuit(host)
+			b := record(tt.rules)
+			c := b.Circuit(host)
 			for range DefaultMinRequests {
 				p, _ := c.Admit(epoch, route(1), true)
 				b.done(p, Result{Server: outcome.Fails, Route: 1}, epoch)

@@ -8,8 +8,9 @@ import (
 )
 
 // turns is where calls without a token wait for one, in the order in which they began. Calls bring the tokens. If all callers
-// wait here, no call comes, and so none brings any. So a call that a limit has rejected is sent without a token, as a test, if
-// nothing has come or gone for as long as three calls usually take. If the limit has named its wait, the test follows that wait.
+// wait here, no call comes, and so none brings any. So the first is sent without a token, as a test, if no call has come for as
+// long as three calls usually take. If a limit has named its wait, the test follows that wait. Each test that is served lets one
+// more go, and each that fails doubles the wait for the next.
 type turns struct {
 	bucket *Bucket
 	rules  *Rules
@@ -82,7 +83,7 @@ func (t *turns) called(now time.Time) {
 }
 
 func (t *turns) mayTest(class uint8, now time.Time) bool {
-	return class != Failed && t.tests <= t.more && !now.Before(t.testAt(class))
+	return t.tests <= t.more && !now.Before(t.testAt(class))
 }
 
 // testAt returns when the first call may be sent as a test.
@@ -118,7 +119,7 @@ const maxDoubled = 5 // a wait is at most 32 times as long
 
 // wake returns when Dispatch should look again; zero: when something comes or ends.
 func (t *turns) wake() time.Time {
-	if t.queue.Len() == 0 || t.tests > t.more || t.queue.First().Class == Failed {
+	if t.queue.Len() == 0 || t.tests > t.more {
 		return time.Time{}
 	}
 	return t.testAt(t.queue.First().Class)

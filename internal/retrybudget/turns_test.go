@@ -73,7 +73,7 @@ func TestAwaitTurn(t *testing.T) {
 		sent  []time.Duration
 	}{
 		{"a token of calls: one", Rejected, []time.Duration{s}, nil, []time.Duration{s}},
-		{"two tokens: two, and none without a token", Failed, []time.Duration{s, 2 * s}, nil, []time.Duration{s, 2 * s}},
+		{"two tokens: two, and then a test after three intervals of the second's", Failed, []time.Duration{s, s}, nil, []time.Duration{s, s, s + 3*Recent/20}},
 		{"rejected, no calls: after three intervals, and one more for each that is served", Rejected, nil, nil, []time.Duration{three, three + 100*ms, three + 100*ms, three + 200*ms}},
 		{"rejected, a test that fails: twice as long", Rejected, nil, []Result{failed}, []time.Duration{three, 3*three + 100*ms, 3*three + 200*ms}},
 		{"rejected, two that fail: four times", Rejected, nil, []Result{failed, failed}, []time.Duration{three, 3*three + 100*ms, 7*three + 200*ms}},
