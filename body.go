@@ -50,6 +50,11 @@ func (a *attempt) wasCutOff() bool {
 	return sent && a.call.longUpload() && a.upload != nil && !a.upload.isWhole()
 }
 
+// addedExpect reports whether the attempt has asked before it sent its body, although the caller has not: see wasCutOff.
+func (a *attempt) addedExpect() bool {
+	return a.request.Header["Expect"] != nil && a.call.header["Expect"] == nil
+}
+
 // newBody calls GetBody. Many SDKs rewind one reader in GetBody, so it is not called while another attempt may read the
 // body: the server would store a mixture of both.
 func (a *attempt) newBody() (io.ReadCloser, error) {

@@ -69,6 +69,10 @@ func (a *attempt) signsOfKind() outcome.Signs {
 		if a.misdirected() && !a.call.note(misdirected) {
 			return outcome.Elsewhere
 		}
+	case http.StatusExpectationFailed:
+		if a.addedExpect() {
+			return outcome.Expects
+		}
 	case outcome.Stranger:
 		if a.visit.Record.succeeded.Load() != 0 {
 			return outcome.Answered
@@ -141,7 +145,8 @@ func (c *call) mayBeAtWork(a *attempt) bool {
 	defer c.mu.Unlock()
 	// Under the lock, because an attempt stores unknown before it takes the lock and is no longer in flight.
 	knowsKey := c.has(resultUnknown) || a.hedged != nil && a.hedged.othersInFlight(a)
-	return knowsKey && c.conflicts.Load() < maxConflicts
+	repeated := c.owner == ownerRepeater // the other attempt is of a call before, which has failed
+	return (knowsKey || repeated) && c.conflicts.Load() < maxConflicts
 }
 
 // overrule replaces the verdict of the table by v, if v is a verdict.

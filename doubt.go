@@ -113,7 +113,7 @@ func (e *Error) NotSent() bool {
 // results of http.Client.Do or Transport.RoundTrip. Repeat such a call with the same idempotency key, or look
 // up what became of it; a new key may do the work twice.
 //
-// It is true if an attempt was sent and got no response, a 101, a 408 or a 5xx, unless that says that nothing was
+// It is true if an attempt was sent and got no response, a 101, a 408, a 499 or a 5xx, unless that says that nothing was
 // executed: see Attempt.NotExecuted. A Retry-After does not say so, because proxies send it after the work too.
 // Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
 // methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt. If it is a
