@@ -111,57 +111,70 @@ func (c *call) passServer(a *attempt, now time.Time) (at time.Time, err *Error) 
 	}
 }
 
+// makeRequest makes the request for Base. Its header and its timers say what is left of the time after the gates.
 func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	a.report.Start, a.deadline = now, c.deadline
 	if !a.concurrent {
 		a.report.QueueWait = now.Sub(c.timeline.accounted)
 	}
+	// Before the header, which sends the deadline that the timers may have shortened.
 	c.planTimers(a, now)
-	header, server := c.header, a.visit.Server
-	if server != nil {
-		header = server.Apply(header)
+	header, err := c.attemptHeader(a, now)
+	if err != nil {
+		return err
 	}
-	if !c.deadline.IsZero() && !c.deadlineHeader.Disabled {
-		var ok bool
-		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
-			return &Error{Reason: ErrDeadline}
-		}
-	}
-	if a != &c.first && !a.concurrent && c.last.wasCutOff() {
-		header = header.Clone()
-		header["Expect"] = []string{"100-continue"}
-	}
-	body := c.request.Body
-	if c.hasBody {
-		var err *Error
-		if body, err = a.requestBody(); err != nil {
-			return err
-		}
+	// After the header, because without time there is no reason to call GetBody.
+	body, err := a.requestBody()
+	if err != nil {
+		return err
 	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
-	if server != nil {
+	a.request.Header, a.request.Body = header, body
+	if server := a.visit.Server; server != nil {
 		a.request.URL, a.request.Host = c.route.URL(server.Target, c.request.URL), ""
 		a.report.Endpoint = server.Name
 	}
 	if c.hedge != nil || a.concurrent {
 		// A copy may be in flight at the same time, and even after the call.
-		a.request.URL, header = new(*a.request.URL), header.Clone()
+		a.request.URL, a.request.Header = new(*a.request.URL), header.Clone()
 	}
-	a.request.Header, a.request.Body = header, body
-	if _, watched := body.(*watchedBody); a.request.GetBody != nil && (watched || a.mayRepeatUnseen()) {
+	a.adaptToBase()
+	a.report.Request = &a.request
+	a.startTimer()
+	return nil
+}
+
+// attemptHeader returns the header of the attempt: that of all attempts, with what is its own.
+func (c *call) attemptHeader(a *attempt, now time.Time) (http.Header, *Error) {
+	header := c.header
+	if a.visit.Server != nil {
+		header = a.visit.Apply(header)
+	}
+	if !c.deadline.IsZero() && !c.deadlineHeader.Disabled {
+		var enough bool
+		if header, enough = c.deadlineHeader.header(header, a.deadline, now); !enough {
+			return nil, &Error{Reason: ErrDeadline}
+		}
+	}
+	retry := a != &c.first && !a.concurrent
+	if retry && c.last.wasCutOff() {
+		header = header.Clone()
+		header["Expect"] = []string{"100-continue"}
+	}
+	return header, nil
+}
+
+// adaptToBase sets the fields that say how Base may handle the request.
+func (a *attempt) adaptToBase() {
+	_, watched := a.request.Body.(*watchedBody)
+	if a.request.GetBody != nil && (watched || a.mayRepeatUnseen()) {
 		a.request.GetBody = a.repeatBody
 	}
-	if a.request.Cancel = nil; !c.native && c.request.Cancel != nil { // net/http needs only the context
+	a.request.Cancel = nil
+	if !a.call.native && a.call.request.Cancel != nil { // net/http needs only the context
 		a.request.Cancel = a.lifetime().Done()
 	}
 	a.request.RequestURI = "" // ReverseProxy leaves it set
-	a.report.Request = &a.request
-	if wait, planned := a.timers.next(0, 0); planned {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		a.timers.timer = time.AfterFunc(wait, a.onTimer)
-	}
-	return nil
 }
 
 // The progress of an attempt in Base.

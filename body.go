@@ -27,7 +27,10 @@ const (
 // requestBody returns the request body of the attempt: the caller's for the first, then those of GetBody.
 func (a *attempt) requestBody() (io.ReadCloser, *Error) {
 	c := a.call
-	if a == &c.first {
+	switch {
+	case !c.hasBody: // it may be http.NoBody, which each attempt may have
+		return c.request.Body, nil
+	case a == &c.first:
 		return a.watch(c.request.Body), nil
 	}
 	body, err := a.newBody()

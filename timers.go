@@ -107,6 +107,15 @@ func isStream(h http.Header) bool {
 	})
 }
 
+// startTimer sets the timer for the first event of the attempt. It may fire before the attempt is sent, so it takes the lock.
+func (a *attempt) startTimer() {
+	if wait, planned := a.timers.next(0, 0); planned {
+		a.call.mu.Lock()
+		defer a.call.mu.Unlock()
+		a.timers.timer = time.AfterFunc(wait, a.onTimer)
+	}
+}
+
 // stopTimer stops the timer. No copy begins after it.
 func (a *attempt) stopTimer() {
 	if a.timers.timer != nil {
