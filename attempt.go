@@ -3,9 +3,7 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"net/http/httptrace"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -16,8 +14,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
-// attempt is one request of a call. It is also its context and the body of its response (see
-// attemptContext, responseBody and upgradedBody), so that an attempt is one allocation.
+// attempt is one request of a call. It is also its context, and has the body of its response (see attemptContext and
+// responseBody), so that an attempt is one allocation.
 type attempt struct {
 	call  *call
 	visit visit
@@ -30,7 +28,6 @@ type attempt struct {
 
 	phase      attemptPhase
 	concurrent bool // another attempt is in flight: this one must not wait
-	sampled    bool // its duration is counted
 	inTime     bool // it had its outcome before there was a winner; guarded by call.mu
 	life       atomic.Pointer[lifetime]
 	lifeEnd    atomic.Uint32 // lifeEnded, lifeEndsCall
@@ -39,23 +36,12 @@ type attempt struct {
 	deadline time.Time    // the earlier of the call's and its own; zero: none
 	report   Attempt
 
-	// What Base did to send it.
-	hooks       atomic.Pointer[httptrace.ClientTrace] // of its request; nil: Base has not asked for them
-	reached     atomic.Uint32                         // how far Base came: reachedDial and so on
-	pool        atomic.Uint32                         // 1 + number of its pool of Connections; zero means none
-	conn        atomic.Pointer[watchedConn]           // its HTTP/2 connection of Connections
-	readsBefore atomic.Uint64                         // watchedConn.reads when it got the connection
-
+	sending sending
 	permits permits
 	timers  attemptTimers
 	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
 	upload  *watchedBody // its request body; nil: it is not watched
-
-	// The body of its response.
-	body      io.ReadCloser
-	readTimer *time.Timer // of Policy.ReadTimeout
-	closed    atomic.Bool
-	dialed    atomic.Uint32 // new connections that Base got for the attempt
+	body    responseBody
 }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
@@ -177,79 +163,6 @@ func (a *attempt) adaptToBase() {
 	a.request.RequestURI = "" // ReverseProxy leaves it set
 }
 
-// The progress of an attempt in Base.
-const (
-	reachedDial  uint32 = 1 + iota // Base has requested a connection
-	reachedConn                    // Base has a connection
-	reachedAgain                   // Base has requested another one, because net/http sends the request again
-)
-
-// traceKey is the key under which net/http finds the hooks of a request. As a value of the attempt's own context they
-// need no further context.
-var traceKey = func() (key any) { //nolint:gochecknoglobals // never written to
-	httptrace.ContextClientTrace(keyOf{context.Background(), &key})
-	return key
-}()
-
-// keyOf is a context that notes the key for which it was asked.
-type keyOf struct {
-	context.Context //nolint:containedctx // it is a context
-
-	key *any
-}
-
-func (k keyOf) Value(key any) any {
-	*k.key = key
-	return nil
-}
-
-// trace returns the hooks of the request. They note whether Base got a connection, and which. Without one, an EOF, a reset
-// or a timeout proves that nothing was sent.
-func (a *attempt) trace() *httptrace.ClientTrace {
-	if hooks := a.hooks.Load(); hooks != nil {
-		return hooks
-	}
-	hooks := &httptrace.ClientTrace{GetConn: a.onGetConn, GotConn: a.onGotConn}
-	if ctx := a.call.ctx; httptrace.ContextClientTrace(ctx) != nil {
-		httptrace.WithClientTrace(ctx, hooks) // adds the caller's hooks
-	}
-	a.hooks.CompareAndSwap(nil, hooks) // another goroutine may have been first
-	return a.hooks.Load()
-}
-
-func (a *attempt) onGetConn(string) {
-	if !a.reached.CompareAndSwap(0, reachedDial) {
-		a.reached.CompareAndSwap(reachedConn, reachedAgain)
-	}
-}
-
-// maxDialed is the number of new connections for one attempt at which it ends. A server that answers each request by a GOAWAY
-// makes net/http send it again without an end, on a new connection each time. (Reused connections may be dead.)
-const maxDialed = 4
-
-var errSentAgain = neterr.New("net/http sent the request again and again, on new connections")
-
-func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
-	if !info.Reused && a.dialed.Add(1) == maxDialed {
-		a.endWith(errSentAgain)
-	}
-	if !a.reached.CompareAndSwap(0, reachedConn) && !a.reached.CompareAndSwap(reachedDial, reachedConn) {
-		a.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
-	}
-	watched, protocol := watchedBelow(info.Conn)
-	if watched == nil {
-		return // Base is not a Connections
-	}
-	if protocol == protocolHTTP2 {
-		a.readsBefore.Store(watched.reads.Load())
-		a.conn.Store(watched)
-		a.call.avoid.Or(1 << watched.pool)
-	}
-	if record := a.visit.Record; record.protocol.Load() != protocol {
-		record.protocol.Store(protocol)
-	}
-}
-
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
@@ -299,7 +212,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	now := a.report.Start.Add(a.report.Latency)
 	a.stopTimer()
 	resp, err = a.oneOf(resp, err)
-	a.report.Resent = a.reached.Load() == reachedAgain
+	a.report.Resent = a.sending.resent()
 	if err != nil {
 		a.release()
 		a.came, err = a.translate(err, now)

@@ -180,8 +180,8 @@ func (c *call) cleanUp() {
 	c.first.abandon()
 	c.first.cancelCopies()
 	c.cancel(nil)
-	if c.last != nil && c.last.body != nil {
-		_ = c.last.closeBody()
+	if c.last != nil && c.last.body.base != nil {
+		_ = c.last.body.Close()
 	}
 }
 

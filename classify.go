@@ -43,7 +43,7 @@ func (a *attempt) judge(info *responseInfo) {
 // signs returns what is known of the attempt beside the header of its response. If Base returned an error, it also finds
 // what that means.
 func (a *attempt) signs() (signs outcome.Signs) {
-	if a.reached.Load() != 0 && !a.call.hooked.Load() {
+	if a.sending.begun() && !a.call.hooked.Load() {
 		a.call.hooked.Store(true)
 	}
 	if a.came == outcome.Broken {
@@ -103,7 +103,7 @@ func (a *attempt) cameWith(err error) (outcome.Came, outcome.Signs) {
 // askedForNone reports whether Base has asked for no connection, as a signer without credentials. A Base that hides its
 // connections calls no hook, so its silence says nothing. This one has called them before, or has net/http's Transport below.
 func (a *attempt) askedForNone() bool {
-	return a.reached.Load() == 0 && (a.call.native || a.call.hooked.Load())
+	return !a.sending.begun() && (a.call.native || a.call.hooked.Load())
 }
 
 // askCaller lets ClassifyBody and then Classify change the verdict, the wait and what is known of the work.

@@ -34,7 +34,7 @@ func (a *attempt) unsent() bool {
 	if err == nil || a.begun {
 		return false
 	}
-	switch reached := a.reached.Load(); {
+	switch reached := a.sending.reached.Load(); {
 	case reached == reachedDial && a.call.native:
 		return true
 	case a.came == outcome.Own: // a Base that does more than to observe may have sent it in its own way
@@ -58,7 +58,7 @@ func (a *attempt) mayRepeatUnseen() bool {
 
 // repeatBody is GetBody of a request that net/http may send again by itself, on a Base that may hide its connections too.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
-	a.reached.Store(reachedAgain)
+	a.sending.reached.Store(reachedAgain)
 	body, err := a.newBody()
 	if err != nil {
 		return nil, err

@@ -133,7 +133,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 	switch {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
+		if a.body.sampled = r.noteSuccess(at, a.report.Latency); a.body.sampled {
 			r.works.note(a.call.routeHash(), at)
 		}
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
