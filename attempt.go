@@ -26,11 +26,11 @@ type attempt struct {
 	permitted bool // a should-retry header permits to repeat it, at the same server
 	begun     bool // its event stream has begun, so the server has the request
 
-	phase      attemptPhase
-	concurrent bool // another attempt is in flight: this one must not wait
-	inTime     bool // it had its outcome before there was a winner; guarded by call.mu
-	life       atomic.Pointer[lifetime]
-	lifeEnd    atomic.Uint32 // lifeEnded, lifeEndsCall
+	kind    attemptKind
+	phase   attemptPhase
+	inTime  bool // it had its outcome before there was a winner; guarded by call.mu
+	life    atomic.Pointer[lifetime]
+	lifeEnd atomic.Uint32 // lifeEnded, lifeEndsCall
 
 	request  http.Request // for Base
 	deadline time.Time    // the earlier of the call's and its own; zero: none
@@ -43,6 +43,19 @@ type attempt struct {
 	upload  *watchedBody // its request body; nil: it is not watched
 	body    responseBody
 }
+
+// attemptKind is why an attempt is made.
+type attemptKind uint8
+
+const (
+	kindFirst  attemptKind = iota
+	kindRetry              // the attempt before has failed
+	kindSecond             // a copy of an attempt that is very slow. It is one of MaxAttempts
+	kindHedge              // a copy of an attempt that is slower than usual
+)
+
+// isCopy reports whether another attempt is in flight, so that this one must not wait.
+func (a *attempt) isCopy() bool { return a.kind == kindSecond || a.kind == kindHedge }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
 type attemptPhase uint8
@@ -59,7 +72,7 @@ func (p attemptPhase) sent() bool { return p >= phaseSent }
 // prepare passes the gates and makes the request. After an error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
-	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
+	if a.kind != kindFirst || c.config.scope != nil || c.idempotency.NewKey != nil {
 		now = time.Now() // functions of the user may have taken long
 	}
 	var err *Error
@@ -69,7 +82,7 @@ func (c *call) prepare(a *attempt) *Error {
 		now, err = c.passGates(a, now)
 	}
 	if err == nil {
-		if a != &c.first && !a.concurrent {
+		if a.kind == kindRetry {
 			c.last.discard() // its retry has all permits
 			now = time.Now() // the time of that is no part of the attempt
 		}
@@ -100,7 +113,7 @@ func (c *call) passServer(a *attempt, now time.Time) (at time.Time, err *Error) 
 // makeRequest makes the request for Base. Its header and its timers say what is left of the time after the gates.
 func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	a.report.Start, a.deadline = now, c.deadline
-	if !a.concurrent {
+	if !a.isCopy() {
 		a.report.QueueWait = now.Sub(c.timeline.accounted)
 	}
 	// Before the header, which sends the deadline that the timers may have shortened.
@@ -120,7 +133,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		a.request.URL, a.request.Host = c.route.URL(server.Target, c.request.URL), ""
 		a.report.Endpoint = server.Name
 	}
-	if c.hedge != nil || a.concurrent {
+	if c.hedge != nil || a.isCopy() {
 		// A copy may be in flight at the same time, and even after the call.
 		a.request.URL, a.request.Header = new(*a.request.URL), header.Clone()
 	}
@@ -142,8 +155,7 @@ func (c *call) attemptHeader(a *attempt, now time.Time) (http.Header, *Error) {
 			return nil, &Error{Reason: ErrDeadline}
 		}
 	}
-	retry := a != &c.first && !a.concurrent
-	if retry && c.last.wasCutOff() {
+	if a.kind == kindRetry && c.last.wasCutOff() {
 		header = header.Clone()
 		header["Expect"] = []string{"100-continue"}
 	}
@@ -169,7 +181,7 @@ func (c *call) exchange(a *attempt) {
 	if !a.visit.Again && c.record.bucket != nil {
 		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
 	}
-	if a == &c.first {
+	if a.kind == kindFirst {
 		if c.hedge != nil && c.mayBeHedged() {
 			c.record.hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}
@@ -187,7 +199,7 @@ func (c *call) exchange(a *attempt) {
 		c.use(c.last.visit.Record) // a copy at another endpoint may have won
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
-	won := c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge)
+	won := c.last.hasFinalResponse() && (c.last == a || c.last.kind == kindHedge)
 	a.permits.tokens.Done(retrybudget.Result{
 		Succeeded: won, Slow: failed != nil && failed.timedOut() && a.report.Latency > failed.report.Latency/2,
 		Asks: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
@@ -250,7 +262,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if resp != nil {
 		a.adopt(resp)
 	}
-	if !a.concurrent {
+	if !a.isCopy() {
 		runHooks(c, attemptDone, &a.report)
 	}
 	a.phase = phaseOver
@@ -340,7 +352,7 @@ func (a *attempt) abandon() {
 		}
 		a.report.Response = nil
 	}
-	if !sent && a != &a.call.first {
+	if !sent && a.kind != kindFirst {
 		closeRequestBody(&a.request)
 	}
 	a.release()

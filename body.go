@@ -30,14 +30,14 @@ func (a *attempt) requestBody() (io.ReadCloser, *Error) {
 	switch {
 	case !c.hasBody: // it may be http.NoBody, which each attempt may have
 		return c.request.Body, nil
-	case a == &c.first:
+	case a.kind == kindFirst:
 		return a.watch(c.request.Body), nil
 	}
 	body, err := a.newBody()
 	if err == nil {
 		return a.watch(body), nil
 	}
-	if !a.concurrent {
+	if !a.isCopy() {
 		c.retries.bodyErr = err
 	}
 	return nil, &Error{Reason: ErrNotReplayable, Err: err}
@@ -56,7 +56,7 @@ func (a *attempt) wasCutOff() bool {
 // newBody calls GetBody. Many SDKs rewind one reader in GetBody, so it is not called while another attempt may read the
 // body: the server would store a mixture of both.
 func (a *attempt) newBody() (io.ReadCloser, error) {
-	if !a.call.bodyEnded(a.concurrent) {
+	if !a.call.bodyEnded(a.isCopy()) {
 		return nil, errBodyInUse
 	}
 	body, err := a.call.request.GetBody()

@@ -128,7 +128,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	// A request that cannot be repeated tests no route of a server that is away: its result may be lost there.
 	tests := c.repeats >= repeatsResult || c.key.value != ""
 	permit, rejection := a.visit.Record.circuit.Admit(now, c.routeHash, tests)
-	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
+	mustNotWait := a.isCopy() || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			permit, rejection = c.waitForCircuit(a, now, longest)

@@ -361,8 +361,8 @@ func (c *call) use(r *record) {
 func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 	for at = now; ; {
 		begin := at
-		c.route.Pass(&a.visit, a.concurrent, at, func() *route.Rejection {
-			if !a.concurrent {
+		c.route.Pass(&a.visit, a.isCopy(), at, func() *route.Rejection {
+			if !a.isCopy() {
 				c.use(a.visit.Record)
 			}
 			if at, err = c.passServer(a, at); err == nil || !err.byGate() {

@@ -74,7 +74,7 @@ func (a *attempt) signsOfKind() outcome.Signs {
 			return outcome.Answered
 		}
 	case outcome.CallDeadline, outcome.Overtaken:
-		if !a.concurrent && a.visit.Record.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
+		if !a.isCopy() && a.visit.Record.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
 			return outcome.Late
 		}
 	default: // it says by itself what it means

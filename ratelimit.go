@@ -128,7 +128,7 @@ func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(&a.visit)
-	r.NoWait, r.AtOnce, r.Waiter = a.concurrent, a.visit.AtOnce, (*queuedAttempt)(a)
+	r.NoWait, r.AtOnce, r.Waiter = a.isCopy(), a.visit.AtOnce, (*queuedAttempt)(a)
 	if !c.deadline.IsZero() {
 		usual := a.visit.Record.circuit.Usual()
 		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second)) // after a longer wait many responses would come too late

@@ -58,7 +58,7 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 	if a.visit.Probes && a.timers.second { // another endpoint answers if this one hangs
 		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
 	}
-	if c.hedge != nil && !a.concurrent && c.mayBeHedged() {
+	if c.hedge != nil && !a.isCopy() && c.mayBeHedged() {
 		if delay, ok := c.hedge.delay(&a.visit.Record.latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
@@ -83,7 +83,7 @@ func (c *call) planSlow(a *attempt, now time.Time, mayBeSlow bool) {
 	if !bounded {
 		a.timers.cut = maxResponseTime
 	}
-	if mayBeSlow && (bounded || !a.concurrent) { // without a deadline a copy gets no copy of its own
+	if mayBeSlow && (bounded || !a.isCopy()) { // without a deadline a copy gets no copy of its own
 		a.timers.slow = slowResponse
 	}
 	if bounded {
@@ -139,8 +139,10 @@ const (
 // onTimer runs in a new goroutine.
 func (a *attempt) onTimer() {
 	switch event := a.due(); event {
-	case sendHedge, sendSecond:
-		a.hedged.copy(a, event == sendHedge)
+	case sendHedge:
+		a.hedged.copy(a, kindHedge)
+	case sendSecond:
+		a.hedged.copy(a, kindSecond)
 	case leftConnection:
 		defer func() {
 			_ = recover() // a hook may panic; the caller cannot recover in this goroutine
