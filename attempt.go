@@ -63,7 +63,8 @@ type attemptPhase uint8
 const (
 	phasePreparing attemptPhase = iota
 	phaseAbandoned              // it is over, and Base never had it
-	phaseSent                   // Base has the request, and must close its body
+	phaseSent                   // it is in flight: Base has the request, and must close its body
+	phaseReturned               // the gates have its result
 	phaseOver                   // it was sent, and the outcome is complete
 )
 
@@ -77,7 +78,7 @@ func (c *call) prepare(a *attempt) *Error {
 	}
 	var err *Error
 	if c.route == nil { // a call that waits needs less stack
-		now, err = c.passServer(a, now)
+		now, err = c.pass(a, now)
 	} else {
 		now, err = c.passGates(a, now)
 	}
@@ -92,22 +93,6 @@ func (c *call) prepare(a *attempt) *Error {
 		a.abandon()
 	}
 	return err
-}
-
-// passServer asks the breaker and then the rate limit of a server for a permit. If the circuit changes while the attempt
-// waits for the rate limit, it begins again.
-func (c *call) passServer(a *attempt, now time.Time) (at time.Time, err *Error) {
-	for {
-		now, err = c.passBreaker(a, now)
-		if err != nil || !a.visit.Record.quotas.Load().Active() {
-			return now, err
-		}
-		now, err = c.passRateLimit(a, now)
-		if err != nil || a.permits.circuit.Current() {
-			return now, err
-		}
-		a.cancelPermits(now)
-	}
 }
 
 // makeRequest makes the request for Base. Its header and its timers say what is left of the time after the gates.
@@ -208,9 +193,7 @@ func (c *call) exchange(a *attempt) {
 }
 
 func (a *attempt) send() {
-	a.phase = phaseSent
-	a.permits.inFlight = &a.visit.Record.inFlight
-	a.permits.inFlight.Begin(a.report.Start.Sub(a.call.origin))
+	a.enterFlight()
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 

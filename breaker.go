@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/internal/transcript"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -123,8 +124,8 @@ const (
 	maxHoldSlow = 3 * time.Second  // for a server that fails slowly
 )
 
-// passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
-func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
+// passCircuit takes a permit of the circuit. It may wait for it. It returns the time of the permit.
+func (c *call) passCircuit(a *attempt, now time.Time) (time.Time, *Error) {
 	// A request that cannot be repeated tests no route of a server that is away: its result may be lost there.
 	tests := c.repeats >= repeatsResult || c.key.value != ""
 	permit, rejection := a.visit.Record.circuit.Admit(now, c.routeHash, tests)
@@ -143,6 +144,24 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 		c.breakerChanged(change)
 	}
 	return now, nil
+}
+
+func (a *attempt) doneCircuit(now time.Time) *circuit.Change {
+	held := a.permits.circuit
+	a.permits.circuit = circuit.Permit{}
+	result := circuit.Result{
+		Server: a.outcome.Server, Took: a.report.Latency, TimeOut: a.outcome.Trouble == outcome.Slow, Retry: a.visit.Again,
+		InFlight: a.visit.Record.inFlight.Count() - 1,
+	}
+	if a.outcome.Server == outcome.Fails { // the hash takes time, and only failures need it
+		result.Route = a.call.routeHash()
+	}
+	return held.Done(result, now)
+}
+
+func (a *attempt) cancelCircuit(now time.Time) {
+	a.permits.circuit.Cancel(now)
+	a.permits.circuit = circuit.Permit{}
 }
 
 func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) (circuit.Permit, *circuit.Rejection) {

@@ -365,7 +365,7 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 			if !a.isCopy() {
 				c.use(a.visit.Record)
 			}
-			if at, err = c.passServer(a, at); err == nil || !err.byGate() {
+			if at, err = c.pass(a, at); err == nil || !err.byGate() {
 				return nil
 			}
 			a.cancelPermits(at)

@@ -124,9 +124,12 @@ func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
 	return n
 }
 
-// passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
+// passQuotas waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
-func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
+func (c *call) passQuotas(a *attempt, now time.Time) (time.Time, *Error) {
+	if !a.visit.Record.quotas.Load().Active() { // most servers have no quota, and their attempts no permit
+		return now, nil
+	}
 	r := c.quotaRequest(&a.visit)
 	r.NoWait, r.AtOnce, r.Waiter = a.isCopy(), a.visit.AtOnce, (*queuedAttempt)(a)
 	if !c.deadline.IsZero() {
@@ -173,9 +176,9 @@ func quotaSaid(q *QuotaStatus) string {
 	return text
 }
 
-// reportQuota reports the response of the attempt to the quotas. Attempts have no permit while
+// doneQuotas reports the response of the attempt to the quotas. Attempts have no permit while
 // the quotas are not active.
-func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
+func (a *attempt) doneQuotas(info *responseInfo, now time.Time) {
 	c := a.call
 	r := quota.Response{Status: a.report.status(), NotSent: a.report.work == outcome.NotSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
 	if wait := a.report.RetryAfter; wait != info.wait() { // Classify has changed it
@@ -191,6 +194,13 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)
+	}
+}
+
+func (a *attempt) cancelQuotas(now time.Time) {
+	if held := a.permits.quota; held != nil {
+		a.permits.quota = nil
+		held.Cancel(now)
 	}
 }
 

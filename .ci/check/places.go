@@ -65,7 +65,7 @@ func usualChanges() []usualChange {
 				{"docs/telemetry.md", "its `error.type`", `\bWORD\b`},
 				{"benchmarks/lab/report.go", "the fields that decide about it, in `decisive`", `resilienthttp\.NAME\b`},
 			},
-			also: "it is a reason to stop too; `passServer` in `attempt.go` with the reason for its place in the order; `permits.go`; the wait in `explain.go` and `State`",
+			also: "it is a reason to stop too; `pass`, `donePermits` and `cancelPermits` in `gates.go`, with the reason for its place in the order; the wait in `explain.go` and `State`",
 		},
 		{
 			name: "a metric", begins: "`resilientotel/names.go`", find: metrics,
