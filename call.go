@@ -26,10 +26,9 @@ type call struct {
 	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
 
 	seconds  uint8 // second attempts that were sent; guarded by mu
-	rejected bool  // breaker or rate limit ended the call
-	finished bool
-	ended    bool // the result and the latency are known
-	number   int  // of the current attempt, without hedges; guarded by mu while copies run
+	finished bool  // finish is over, so nothing is left to clean up
+	ended    bool  // the result and the latency are known. Goroutines of a hook read it, so it is not written again
+	number   int   // of the current attempt, without hedges; guarded by mu while copies run
 	timeline timeline
 
 	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
@@ -106,7 +105,7 @@ func (c *call) canceled(err error) *Error {
 func (c *call) fail(err *Error) {
 	c.stop(err.Reason)
 	err.Attempts = c.attempts()
-	c.failure, c.rejected = err, err.byGate()
+	c.failure = err
 }
 
 func (c *call) stop(reason error) {
@@ -122,6 +121,7 @@ func (c *call) finish() (*http.Response, error) {
 	if c.retries != nil {
 		c.retries.release()
 	}
+	rejected := c.failure != nil && c.failure.byGate() // by a gate of its own, and not by that of a Transport in Base
 	var resp *http.Response
 	if c.failure == nil {
 		c.noteTrailingWait()
@@ -142,8 +142,8 @@ func (c *call) finish() (*http.Response, error) {
 	c.ended = true
 	if c.traced() {
 		done := c.done()
-		if c.rejected {
-			runHooks(c, rejected, done)
+		if rejected {
+			runHooks(c, callRejected, done)
 		}
 		runHooks(c, callDone, done)
 	}

@@ -218,7 +218,7 @@ func (p *plan) mayTakeTurn() bool {
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed
-		return p.record.works.has(p.routeHash())
+		return p.record.routes.succeeded(p.routeHash())
 	case p.last.report.RetryAfter > 0:
 		p.class = retrybudget.Asked
 	default:

@@ -15,7 +15,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// record is the state of one scope and priority in a Transport.
+// record is the state of one scope and priority in a Transport. Attempts succeed or fail. A scope is failing from a call that failed
+// until an attempt succeeds.
 type record struct {
 	*scopeRecords
 
@@ -40,10 +41,10 @@ type record struct {
 	latencies latency.Window
 	usual     latency.Usual
 	patience  patience
-	works     workingRoutes
+	routes    routeSuccesses
 
 	slowest atomic.Pointer[CallStatus]    // of the last minute, until a slower one comes
-	failure atomic.Pointer[FailureStatus] // the last one; nil: none yet
+	failed  atomic.Pointer[FailureStatus] // the last attempt that failed; nil: none yet
 	said    atomic.Pointer[scopeLog]      // nil: nothing yet
 }
 
@@ -53,8 +54,8 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	if slowest := r.slowest.Load(); !isOld(slowest, origin.Add(at)) {
 		s.Slowest = *slowest
 	}
-	if failure := r.failure.Load(); failure != nil {
-		s.Failure = *failure
+	if failed := r.failed.Load(); failed != nil {
+		s.Failure = *failed
 	}
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, 1+int(window.Buckets*time.Minute/window.Status), origin) // the newest bucket is not over
@@ -134,7 +135,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
 		if a.body.sampled = r.noteSuccess(at, a.report.Latency); a.body.sampled {
-			r.works.note(a.call.routeHash(), at)
+			r.routes.noteSuccess(a.call.routeHash(), at)
 		}
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
@@ -144,52 +145,53 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// workingRoutes are the routes that work: they have succeeded, as samples of the successes show, and since then no call of theirs has
-// failed, or they have succeeded within worksLately. It is safe for concurrent use.
-type workingRoutes struct {
+// routeSuccesses are the routes that have succeeded, as samples of the successes show, and of which no call has failed since then or
+// within successLasts. It is safe for concurrent use.
+type routeSuccesses struct {
 	mu     sync.Mutex
-	routes []workingRoute
+	routes []routeSuccess
 }
 
-type workingRoute struct {
+type routeSuccess struct {
 	hash uint64
 	at   time.Duration // its last sample, since the origin
 }
 
 const (
-	maxWorking  = 64
-	worksLately = 30 * time.Second // for so long a success says more than a call that fails later
+	maxRoutes    = 64
+	successLasts = 30 * time.Second // for so long a success says more than a call that fails later
 )
 
-func (w *workingRoutes) note(route uint64, at time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i := w.index(route)
+func (s *routeSuccesses) noteSuccess(route uint64, at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.index(route)
 	switch {
 	case i >= 0:
-		w.routes[i].at = at
-	case len(w.routes) < maxWorking:
-		w.routes = append(w.routes, workingRoute{route, at})
-	default: // those that work are soon known again
-		w.routes = append(w.routes[:0], workingRoute{route, at})
+		s.routes[i].at = at
+	case len(s.routes) < maxRoutes:
+		s.routes = append(s.routes, routeSuccess{route, at})
+	default: // those that succeed are soon known again
+		s.routes = append(s.routes[:0], routeSuccess{route, at})
 	}
 }
 
-// failed notes that a call of a route has failed.
-func (w *workingRoutes) failed(route uint64, at time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.routes = slices.DeleteFunc(w.routes, func(r workingRoute) bool { return r.hash == route && at-r.at > worksLately })
+// noteFailure notes that a call of a route has failed.
+func (s *routeSuccesses) noteFailure(route uint64, at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.routes = slices.DeleteFunc(s.routes, func(r routeSuccess) bool { return r.hash == route && at-r.at > successLasts })
 }
 
-func (w *workingRoutes) has(route uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.index(route) >= 0
+// succeeded reports whether a route has succeeded, and lately if a call of it has failed since.
+func (s *routeSuccesses) succeeded(route uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.index(route) >= 0
 }
 
-func (w *workingRoutes) index(route uint64) int {
-	return slices.IndexFunc(w.routes, func(r workingRoute) bool { return r.hash == route })
+func (s *routeSuccesses) index(route uint64) int {
+	return slices.IndexFunc(s.routes, func(r routeSuccess) bool { return r.hash == route })
 }
 
 func (a *attempt) noteFailure(now time.Time) {
@@ -200,8 +202,8 @@ func (a *attempt) noteFailure(now time.Time) {
 		} else {
 			status.Err = neterr.SafeText(a.report.Err)
 		}
-		a.visit.Record.failure.Store(status)
-		a.visit.Record.ended.fail(a.call.failingSince(a.visit.Record))
+		a.visit.Record.failed.Store(status)
+		a.visit.Record.ended.noteFailing(a.call.failingSince(a.visit.Record))
 	}
 }
 
@@ -214,10 +216,11 @@ func (c *call) noteEnd(resp *http.Response) {
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
 	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
-		if failing := &a.visit.Record.failing; !failing.Load() {
-			failing.Store(true)
+		r := a.visit.Record
+		if !r.failing.Load() { // a store would take the cache line from the calls that read it
+			r.failing.Store(true)
 		}
-		a.visit.Record.works.failed(c.routeHash(), at)
+		r.routes.noteFailure(c.routeHash(), at)
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
