@@ -25,15 +25,16 @@ type call struct {
 	record     *record
 	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
 
-	seconds  uint8 // second attempts that were sent; guarded by mu
-	finished bool  // finish is over, so nothing is left to clean up
-	ended    bool  // the result and the latency are known. Goroutines of a hook read it, so it is not written again
-	number   int   // of the current attempt, without hedges; guarded by mu while copies run
+	finished  bool          // finish is over, so nothing is left to clean up
+	ended     bool          // the result and the latency are known. Goroutines of a hook read it, so it is not written again
+	seconds   uint8         // second attempts that were sent; guarded by mu
+	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
+
+	number   int // of the current attempt, without hedges; guarded by mu while copies run
 	timeline timeline
 
-	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
-	noted     atomic.Uint32 // a set of callNotes
-	avoid     atomic.Uint32 // the pools of Connections that an attempt uses, or in which it timed out: a set of bits
+	noted atomic.Uint32 // a set of callNotes
+	avoid atomic.Uint32 // the pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
 	mu      sync.Mutex   // guards the timers and copies of an attempt
 	last    *attempt     // the call's outcome so far; nil: nothing was sent
