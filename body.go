@@ -105,8 +105,8 @@ func (a *attempt) watch(body io.ReadCloser) io.ReadCloser {
 	return watched
 }
 
-func (c *call) longUpload() bool {
-	return c.hasBody && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
+func (f *facts) longUpload() bool {
+	return f.hasBody && (f.request.ContentLength <= 0 || f.request.ContentLength > smallBody)
 }
 
 // ownReaders reports whether a GetBody is one of http.NewRequest, which returns a reader of its own each time.

@@ -90,12 +90,12 @@ func (c *call) begin() *Error {
 }
 
 // canceled returns the error of a call after its context has ended with err.
-func (c *call) canceled(err error) *Error {
+func (f *facts) canceled(err error) *Error {
 	e := &Error{Err: err}
 	if errors.Is(err, context.DeadlineExceeded) {
 		e.Reason = ErrDeadline
 	}
-	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
+	if cause := context.Cause(f.ctx); cause != nil && !errors.Is(err, cause) {
 		e.Err = &neterr.ReasonedError{Reason: err, Cause: cause}
 	}
 	return e
@@ -258,9 +258,9 @@ const timerGrace = 10 * time.Millisecond
 
 // awaitClientTimeout waits for the timer of http.Client.Timeout, if the deadline that it set has
 // passed first. net/http reports "Client.Timeout" only after its own timer, also when a body is read.
-func (c *call) awaitClientTimeout() {
-	if c.request.Cancel != nil && c.request.Context().Err() == context.DeadlineExceeded {
-		waitFor(c.request.Cancel, timerGrace)
+func (f *facts) awaitClientTimeout() {
+	if f.request.Cancel != nil && f.request.Context().Err() == context.DeadlineExceeded {
+		waitFor(f.request.Cancel, timerGrace)
 	}
 }
 

@@ -205,27 +205,27 @@ func (a *attempt) cancelQuotas(now time.Time) {
 }
 
 // quotaRequest describes an attempt to the engine. The credential is a keyed hash.
-func (c *call) quotaRequest(v *visit) quota.Request {
+func (f *facts) quotaRequest(v *visit) quota.Request {
 	r := quota.Request{
-		Method: c.request.Method, Path: c.request.URL.Path,
-		MaxBlock: c.policy.MaxRetryAfter,
+		Method: f.request.Method, Path: f.request.URL.Path,
+		MaxBlock: f.policy.MaxRetryAfter,
 	}
-	if c.quotas != nil {
-		r.Key, r.Cost = c.quotas.key, c.quotas.cost
+	if f.quotas != nil {
+		r.Key, r.Cost = f.quotas.key, f.quotas.cost
 	}
-	header := c.request.Header
+	header := f.request.Header
 	if v.Server != nil {
 		header = v.Apply(header)
 	}
-	if secret := credential(header, c.request.URL); secret != "" {
-		r.Credential = c.rateLimit.engine().Hash(secret)
+	if secret := credential(header, f.request.URL); secret != "" {
+		r.Credential = f.rateLimit.engine().Hash(secret)
 	}
 	return r
 }
 
 // routeHash returns a hash of the method and the path, with IDs replaced.
-func (c *call) routeHash() uint64 {
-	return c.rateLimit.engine().Route(c.request.Method, c.request.URL.Path)
+func (f *facts) routeHash() uint64 {
+	return f.rateLimit.engine().Route(f.request.Method, f.request.URL.Path)
 }
 
 // credential returns what tells callers apart: by RFC 6750, or as GitLab, Google, Azure API Management and OpenStack name it.

@@ -235,8 +235,8 @@ func isOld(slowest *CallStatus, now time.Time) bool {
 
 // failingSince returns the time from which the scope fails if this call is the first to fail: its
 // start, or a later success.
-func (c *call) failingSince(r *record) time.Duration {
-	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
+func (f *facts) failingSince(r *record) time.Duration {
+	return max(f.start.Sub(f.origin), time.Duration(r.succeeded.Load()))
 }
 
 func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {

@@ -92,9 +92,9 @@ func (c *call) planSlow(a *attempt, now time.Time, mayBeSlow bool) {
 }
 
 // mayBeHedged reports whether the server may get the request of the call twice.
-func (c *call) mayBeHedged() bool {
-	harmless := c.repeats >= repeatsByLeave || c.key.value != ""
-	return harmless && c.replayable && c.owner == ownerCall
+func (f *facts) mayBeHedged() bool {
+	harmless := f.repeats >= repeatsByLeave || f.key.value != ""
+	return harmless && f.replayable && f.owner == ownerCall
 }
 
 // maxSeconds is the maximum number of second attempts of a call.
