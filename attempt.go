@@ -74,18 +74,22 @@ func (p attemptPhase) sent() bool { return p >= phaseSent }
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
 	if a.kind != kindFirst || c.config.scope != nil || c.idempotency.NewKey != nil {
-		now = time.Now() // functions of the user may have taken long
+		// Functions of the user may have taken long.
+		now = time.Now()
 	}
 	var err *Error
-	if c.route == nil { // a call that waits needs less stack
+	// Without a list of endpoints in between, a call that waits needs less stack.
+	if c.route == nil {
 		now, err = c.pass(a, now)
 	} else {
 		now, err = c.passGates(a, now)
 	}
 	if err == nil {
 		if a.kind == kindRetry {
-			c.last.discard() // its retry has all permits
-			now = time.Now() // the time of that is no part of the attempt
+			// Not before its retry has all permits: until then the response may be the result of the call. The time that this
+			// takes is no part of the attempt.
+			c.last.discard()
+			now = time.Now()
 		}
 		err = c.makeRequest(a, now)
 	}
@@ -154,7 +158,8 @@ func (a *attempt) adaptToBase() {
 		a.request.GetBody = a.repeatBody
 	}
 	a.request.Cancel = nil
-	if !a.call.native && a.call.request.Cancel != nil { // net/http needs only the context
+	// net/http's Transport needs only the context. Other RoundTrippers may know only the deprecated field.
+	if !a.call.native && a.call.request.Cancel != nil {
 		a.request.Cancel = a.lifetime().Done()
 	}
 	a.request.RequestURI = "" // ReverseProxy leaves it set
@@ -163,6 +168,7 @@ func (a *attempt) adaptToBase() {
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
+	// Each call earns a part of a token once for each server, whatever comes back, so that retries are a ratio of the calls.
 	if !a.visit.Again && c.record.bucket != nil {
 		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
 	}
@@ -181,7 +187,8 @@ func (c *call) exchange(a *attempt) {
 	c.last = a
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
-		c.use(c.last.visit.Record) // a copy at another endpoint may have won
+		// A copy at another endpoint may have won.
+		c.use(c.last.visit.Record)
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
 	won := c.last.hasFinalResponse() && (c.last == a || c.last.kind == kindHedge)
@@ -201,14 +208,18 @@ func (a *attempt) send() {
 func (a *attempt) observe(resp *http.Response, err error) {
 	c := a.call
 	if err == nil && a.holds(resp) {
+		// Until the first event of a stream, a break or silence is a failure of the attempt, so the stream is read before all
+		// else.
 		resp, err = a.hold(resp)
 	}
 	a.report.Latency = time.Since(a.report.Start)
 	now := a.report.Start.Add(a.report.Latency)
 	a.stopTimer()
 	resp, err = a.oneOf(resp, err)
+	// Only now, because net/http may have sent the request again until it returned.
 	a.report.Resent = a.sending.resent()
 	if err != nil {
+		// Work of Base that goes on, such as a dial, has no use any more.
 		a.release()
 		a.came, err = a.translate(err, now)
 	}
@@ -222,6 +233,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	var info responseInfo
 	info.parse(resp, a.report.status(), now, c.rateLimit.IgnoreHeaders)
 	if problem := isQuotaProblem(resp); problem || c.policy.ClassifyBody != nil {
+		// The body is a part of the outcome, so the time that it takes counts as latency.
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
 			now = time.Now()
 			a.report.Latency = now.Sub(a.report.Start)
@@ -232,19 +244,25 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			}
 		}
 	}
+	// After all signs are there, and before all who read the outcome.
 	a.judge(&info)
+	// Before the gates, because a call that a gate lets through asks the record how long responses take.
 	a.noteOutcome(now)
 	if bucket := a.visit.Record.bucket; bucket != nil && a.outcome.Limit == outcome.Rejected {
+		// Before the slot is free, so that a success of the next attempt does not earn a token that the limit has not given.
 		bucket.Rejected(now)
 	}
 	if change := a.donePermits(&info, now); change != nil {
 		c.breakerChanged(change)
 	}
+	// After the gates, because its hook may block, and others wait for the permits.
 	a.noteConnection()
 	a.noteFailure(now)
 	if resp != nil {
+		// After Classify, which sees the body of Base. From here on the body ends the attempt.
 		a.adopt(resp)
 	}
+	// A copy may still lose. Its report is in the call only when the winner is known: see outcome.
 	if !a.isCopy() {
 		runHooks(c, attemptDone, &a.report)
 	}
@@ -254,7 +272,8 @@ func (a *attempt) observe(resp *http.Response, err error) {
 // oneOf enforces the contract of http.RoundTripper: either a response or an error.
 func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) {
 	if cause := a.cause(); err == nil && (cause == ErrAttemptTimeout || cause == neterr.ErrSuperseded) {
-		err = cause // the attempt ended at the same moment, so the body cannot be read
+		// The attempt ended at the same moment, so the body cannot be read.
+		err = cause
 	}
 	if err != nil && resp != nil {
 		if resp.Body != nil {
@@ -263,6 +282,7 @@ func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) 
 		resp = nil
 	}
 	if err == nil && resp == nil || isNilPointer(err) {
+		// A Base may break the contract, but it must not make the call panic.
 		err = errBrokenBase
 	}
 	return resp, err
@@ -281,6 +301,7 @@ func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 	gone := c.ctx.Err()
 	switch cause := a.cause(); {
 	case errors.Is(cause, neterr.ErrSuperseded):
+		// The causes come first, because Base may report the end of a context by any error.
 		if a.visit.Lost {
 			return outcome.Overtaken, neterr.With(neterr.ErrSuperseded, err)
 		}
@@ -294,15 +315,18 @@ func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 	case cause == errSentAgain:
 		return outcome.Broken, errSentAgain
 	case errors.Is(gone, context.DeadlineExceeded):
+		// The attempt had no end of its own before.
 		return outcome.CallDeadline, neterr.With(gone, err)
 	case gone != nil:
 		return outcome.Canceled, neterr.With(gone, err)
 	case a.deadline.IsZero() || now.Before(a.deadline) || !neterr.TimedOut(err):
+		// Nothing has ended it, so it is an error of the network or of Base.
 		if neterr.SchemeMismatch(err) {
 			// http.Client compares with the error of net/http.
 			err = neterr.With(http.ErrSchemeMismatch, err)
 		}
-		return outcome.Broken, err // judge looks at the error
+		// What kind it is, judge finds out: it also asks how far Base came.
+		return outcome.Broken, err
 	}
 	// Base noticed the deadline before the timer fired.
 	if a.deadline.Equal(c.deadline) {
@@ -326,6 +350,7 @@ func (a *attempt) abandon() {
 		a.phase = phaseOver
 	} else {
 		a.phase = phaseAbandoned
+		// Of an attempt that was sent, the caller ends the tokens, because their result is that of the call.
 		a.permits.tokens.Cancel()
 	}
 	a.stopTimer()
@@ -336,6 +361,7 @@ func (a *attempt) abandon() {
 		a.report.Response = nil
 	}
 	if !sent && a.kind != kindFirst {
+		// Base closes a body that it got, and cleanUp that of the caller.
 		closeRequestBody(&a.request)
 	}
 	a.release()

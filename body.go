@@ -213,7 +213,8 @@ func (b *watchedBody) end(n int, err error) {
 	b.read += int64(n)
 	promised := b.attempt.call.request.ContentLength
 	switch {
-	case b.closing: // Base has ended it
+	case b.closing:
+		// Base has ended it, so what follows is no failure of the body.
 	case b.whole:
 		b.failed = promised > 0 && b.read != promised
 	case err != nil:
@@ -293,11 +294,13 @@ func (a *attempt) discard() {
 	drained := inBackground(func() {
 		defer func() { _ = a.body.Close() }()
 		if _, held := a.body.base.(*heldBody); held {
-			a.release() // what is worth reading was read ahead, and may still be the result of the call
+			// What is worth reading was read ahead, and may still be the result of the call.
+			a.release()
 			return
 		}
 		if _, err := io.CopyN(io.Discard, (*drain)(&a.body), smallBody); !errors.Is(err, io.EOF) {
-			a.release() // over HTTP/2, Close waits until the request body is read
+			// Over HTTP/2, Close waits until the request body is read.
+			a.release()
 		}
 	})
 	enough := time.NewTimer(readTime)
@@ -308,9 +311,10 @@ func (a *attempt) discard() {
 	case <-enough.C:
 	case <-a.call.ctx.Done():
 	}
-	a.release() // unblocks a Read that obeys its context
+	// This unblocks a Read that obeys its context, and Close one that does not.
+	a.release()
 	closed := inBackground(func() { _ = a.body.Close() })
-	waitFor(closed, readTime) // Close unblocks a Read that does not obey its context
+	waitFor(closed, readTime)
 }
 
 // readAhead reads the body of a response that a retry may follow, up to smallBody and readTime. If it is the whole body,
@@ -360,9 +364,11 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case err == io.EOF && b.sampled:
+		// How long bodies take is sampled like the latencies before them.
 		a.visit.Record.bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
+		// The error of a closed body would hide why it was closed.
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}
 	default:
 		a.call.awaitClientTimeout()

@@ -129,7 +129,8 @@ func (c *call) passCircuit(a *attempt, now time.Time) (time.Time, *Error) {
 	// A request that cannot be repeated tests no route of a server that is away: its result may be lost there.
 	tests := c.repeats >= repeatsResult || c.key.value != ""
 	permit, rejection := a.visit.Record.circuit.Admit(now, c.routeHash, tests)
-	mustNotWait := a.isCopy() || a.visit.AtOnce // another endpoint may admit it
+	// Another endpoint may admit it, or its original may succeed.
+	mustNotWait := a.isCopy() || a.visit.AtOnce
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			permit, rejection = c.waitForCircuit(a, now, longest)
@@ -141,6 +142,7 @@ func (c *call) passCircuit(a *attempt, now time.Time) (time.Time, *Error) {
 	}
 	a.permits.circuit = permit
 	if change := permit.Change; change != nil {
+		// The hooks are called here, because the engine holds its lock while it admits.
 		c.breakerChanged(change)
 	}
 	return now, nil
@@ -153,7 +155,8 @@ func (a *attempt) doneCircuit(now time.Time) *circuit.Change {
 		Server: a.outcome.Server, Took: a.report.Latency, TimeOut: a.outcome.Trouble == outcome.Slow, Retry: a.visit.Again,
 		InFlight: a.visit.Record.inFlight.Count() - 1,
 	}
-	if a.outcome.Server == outcome.Fails { // the hash takes time, and only failures need it
+	// The hash takes time, and only failures need it.
+	if a.outcome.Server == outcome.Fails {
 		result.Route = a.call.routeHash()
 	}
 	return held.Done(result, now)
@@ -177,6 +180,7 @@ func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) 
 }
 
 func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {
+	// The context has ended during the wait, so the circuit is not the reason.
 	if ended := c.ctx.Err(); ended != nil {
 		return c.canceled(ended)
 	}
@@ -196,17 +200,21 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	longest := c.breaker.MaxWait
 	switch {
 	case c.owner != ownerCall, longest < 0, longest == 0 && c.breaker.Static:
+		// If another layer retries, a wait here would take the time of its retries.
 		return 0
 	case longest > 0:
 	case r.circuit.Slow():
+		// It has too much work, and calls that wait would all add to it later.
 		longest = maxHoldSlow
 	case c.deadline.IsZero():
+		// Without a deadline it waits no longer than retries would.
 		longest = seriesTime
 	default:
 		longest = maxHold
 	}
 	remaining := c.spare(now)
 	if c.last != nil {
+		// After a failure the response needs more time than is usual.
 		remaining = c.room(now)
 	}
 	return min(c.start.Add(longest).Sub(now), remaining)

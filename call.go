@@ -76,6 +76,7 @@ func (c *call) begin() *Error {
 	if c.key.invalid != nil {
 		return &Error{Err: c.key.invalid}
 	}
+	// A redirect of a call whose work is in doubt must not do the work at another server.
 	if c.before != nil && c.repeats == repeatsWork && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
@@ -122,7 +123,9 @@ func (c *call) finish() (*http.Response, error) {
 	if c.retries != nil {
 		c.retries.release()
 	}
-	rejected := c.failure != nil && c.failure.byGate() // by a gate of its own, and not by that of a Transport in Base
+	// Asked first, because the error of a Transport in Base becomes the failure below, and that one is no rejection by a gate of
+	// this call.
+	rejected := c.failure != nil && c.failure.byGate()
 	var resp *http.Response
 	if c.failure == nil {
 		c.noteTrailingWait()
@@ -139,7 +142,9 @@ func (c *call) finish() (*http.Response, error) {
 		c.failure.call, c.failure.before = c, c.before
 		c.failure.keepParts(c)
 	}
+	// After the failure is complete, because the slowest call of the scope keeps its text.
 	c.noteEnd(resp)
+	// Before the hooks: for them the call is over.
 	c.ended = true
 	if c.traced() {
 		done := c.done()
@@ -150,7 +155,8 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.finished = true
 	if resp != nil {
-		if c.last.lifeEnd.Or(lifeEndsCall)&lifeEnded != 0 { // else the context ends with the body of the response
+		// Otherwise the context ends with the body of the response.
+		if c.last.lifeEnd.Or(lifeEndsCall)&lifeEnded != 0 {
 			c.cancel(nil)
 		}
 		return resp, nil
@@ -166,12 +172,14 @@ func (c *call) cleanUp() {
 	if !c.first.phase.sent() {
 		closeRequestBody(c.request)
 	}
+	// A call without a start has neither permits nor a context of its own.
 	if c.finished || c.start.IsZero() {
 		return
 	}
 	if c.retries != nil {
 		c.retries.release()
 		c.setRetryWaiting(false)
+		// The retry may hold permits although the call has not noted it as its last attempt.
 		if next := c.retries.next; next != nil {
 			next.abandon()
 			next.permits.tokens.Done(retrybudget.Result{})
@@ -204,6 +212,7 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen, last.StopReason == ErrDeadline:
+		// They say why no retry followed, which the timeout of the last attempt does not.
 	case c.last.came == outcome.CallDeadline:
 		e.Reason = ErrDeadline
 	case c.last.came == outcome.AttemptTimeout:
@@ -312,7 +321,8 @@ func (c *call) noteTime(a *attempt) {
 	}
 	a.report.RetryWait = c.timeline.wait(time.Now())
 	if c.last != a {
-		c.timeline.waited = 0 // it was the wait after a, and not after the copy that followed
+		// It was the wait after a, and not after the copy that followed.
+		c.timeline.waited = 0
 	}
 }
 
@@ -338,6 +348,7 @@ func (c *call) findServers(list *route.Route) {
 		c.route = route.NewCall(list, func(t *route.Target) (*record, *circuit.Circuit, *route.Rest) {
 			name := t.Scope
 			if c.config.scope != nil {
+				// Otherwise all tenants of an endpoint would share a circuit.
 				name += " " + c.scope
 			}
 			r := c.config.record(name, c.priority)
@@ -352,6 +363,7 @@ func (c *call) findServers(list *route.Route) {
 
 // use notes the state of the server of an attempt that is not concurrent, or of the next retry.
 func (c *call) use(r *record) {
+	// Most retries go to the same server, whose record has been looked at.
 	if c.record != r {
 		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededLately(c.start.Sub(c.origin))
 	}
@@ -369,10 +381,12 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 			if at, err = c.pass(a, at); err == nil || !err.byGate() {
 				return nil
 			}
+			// Another server may admit it, so it holds nothing of this one.
 			a.cancelPermits(at)
 			return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
 		})
-		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < c.route.MaxHold() { // it may wait no longer
+		// A wait that was shorter than the turn has ended for another reason, and the call may wait no longer.
+		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < c.route.MaxHold() {
 			return at, err
 		}
 	}

@@ -43,6 +43,7 @@ func (r *hedgedCall) copy(of *attempt, kind attemptKind) {
 			r.change(func() { r.preparing-- })
 		}
 	}()
+	// Tokens first, because abandon returns them if a gate rejects the copy.
 	if a.payForCopy() && r.call.prepare(a) == nil && r.begin(a) {
 		begun = true
 		r.run(a)
@@ -82,6 +83,7 @@ func (r *hedgedCall) begin(a *attempt) (begun bool) {
 	c := r.call
 	r.change(func() {
 		noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
+		// Meanwhile there may be a result, or another copy may have taken the last attempt.
 		if r.over || noneLeft && a.kind != kindHedge {
 			return
 		}
@@ -131,7 +133,8 @@ func (r *hedgedCall) announce(a *attempt) {
 func (a *attempt) fail(err error) {
 	a.abandon()
 	a.came, a.outcome = outcome.Broken, outcome.Of(outcome.Broken, 0)
-	a.outcome.Server, a.report.work = outcome.Silent, a.outcome.Work // a panic says nothing about the server
+	// A panic says nothing about the server.
+	a.outcome.Server, a.report.work = outcome.Silent, a.outcome.Work
 	a.report.Latency = time.Since(a.report.Start)
 	a.report.Err = err
 	a.report.Verdict = VerdictTransient
@@ -148,13 +151,16 @@ func (r *hedgedCall) finish(a *attempt) {
 		a.inTime = !r.over
 		switch {
 		case r.over:
+			// The call has its result, so it does not need this one.
 			useless = true
 		case a.hasFinalResponse() && r.mayWin(a):
 			won = true
 			r.win(a)
 		case a.hasFinalResponse() && r.kept == nil:
+			// It may become the result when the other attempts have failed.
 			r.kept = a
 		case a.kind == kindHedge:
+			// A failed hedge is not the result: its original is in flight, or has failed too.
 			useless = true
 		default:
 			r.latest = a
@@ -195,6 +201,7 @@ func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.original) {
 		if a != r.winner && !a.inTime {
 			if r.winner != nil && a.visit.Server != r.winner.visit.Server {
+				// It lost to another server, so its own may be too slow: see Overtaken.
 				a.visit.Lost = true
 			}
 			a.endWith(neterr.ErrSuperseded)
@@ -246,6 +253,7 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	switch {
 	case r.winner != nil:
 	case r.original.hasFinalResponse():
+		// There is no winner yet, and the rule of mayWin does not concern the original.
 		r.win(r.original)
 	default:
 		r.latest = r.original
@@ -255,6 +263,7 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 		r.waited = true
 		r.changed.Wait()
 	}
+	// A response says more than an error, also one that may not be the result while others are in flight.
 	if r.winner == nil && r.kept != nil && r.latest.report.Response == nil {
 		r.winner = r.kept
 	}

@@ -286,13 +286,16 @@ func (a *attempt) noteConnection() {
 	c := a.call
 	switch {
 	case a.timedOut(), a.wasOvertaken():
+		// A connection that was silent meanwhile may be dead, and each request on it would time out.
 		if a.leaveSilent() && c.traced() {
 			runHooks(c, connectionLeft, a.soFar())
 		}
 	case a.misdirected():
+		// The connection is good for other hosts, so only this call avoids it.
 		c.avoid.Or(1 << (a.sending.pool.Load() - 1))
 	default:
 		if conn := a.sending.conn.Load(); conn != nil {
+			// It has answered, so a retry may use it.
 			c.avoid.And(^(uint32(1) << conn.pool))
 		}
 	}

@@ -14,13 +14,17 @@ import (
 func (c *call) count() outcome.Count {
 	switch {
 	case c.failure == nil:
+		// The last attempt counts, also if its status is a failure.
 	case c.failure.byGate():
 		return outcome.CountRejected
 	case errors.Is(c.failure.Err, context.Canceled):
+		// The caller has canceled it, which says nothing about the scope.
 		return outcome.CountNone
 	case c.failure.Reason == ErrDeadline:
+		// Also if the time ended during a wait, when the last attempt has another outcome.
 		return outcome.CountTimeout
 	case c.last == nil:
+		// Nothing was sent, and no gate has rejected it.
 		return outcome.CountNone
 	}
 	return c.last.outcome.Count

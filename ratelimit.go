@@ -127,16 +127,19 @@ func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
 // passQuotas waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
 func (c *call) passQuotas(a *attempt, now time.Time) (time.Time, *Error) {
-	if !a.visit.Record.quotas.Load().Active() { // most servers have no quota, and their attempts no permit
+	// Most servers have no quota, and their attempts no permit.
+	if !a.visit.Record.quotas.Load().Active() {
 		return now, nil
 	}
 	r := c.quotaRequest(&a.visit)
 	r.NoWait, r.AtOnce, r.Waiter = a.isCopy(), a.visit.AtOnce, (*queuedAttempt)(a)
 	if !c.deadline.IsZero() {
 		usual := a.visit.Record.circuit.Usual()
-		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second)) // after a longer wait many responses would come too late
+		// After a longer wait many responses would come too late.
+		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second))
 	}
 	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
+		// An attempt around this one may have a slot already. Without it the two would wait for each other.
 		r.Around = outer.permits.slot
 	}
 	permit, rejection := a.visit.Record.quotas.Load().Admit(c.ctx, r, now)
@@ -146,6 +149,7 @@ func (c *call) passQuotas(a *attempt, now time.Time) (time.Time, *Error) {
 		case waitqueue.Canceled:
 			failed = c.canceled(c.ctx.Err())
 		case waitqueue.DeadlineExceeded:
+			// It is a rejection all the same: see byGate.
 			failed.Reason, failed.Err = ErrDeadline, ErrRateLimited
 		default:
 		}
@@ -153,6 +157,7 @@ func (c *call) passQuotas(a *attempt, now time.Time) (time.Time, *Error) {
 	}
 	a.permits.quota, a.permits.slot = &permit, permit.Slot
 	if permit.Waited {
+		// Only a wait takes time that matters.
 		now = time.Now()
 	}
 	return now, nil
@@ -190,9 +195,11 @@ func (a *attempt) doneQuotas(info *responseInfo, now time.Time) {
 		a.permits.quota = nil
 		permit.Done(&r, now)
 	case r.Shows(), a.visit.Record.quotas.Load().Active():
+		// There was no permit, because no quota was known when the attempt began.
 		a.visit.Record.quotaSet().Observe(c.quotaRequest(&a.visit), &r, a.report.Start, now, int64(a.visit.Record.inFlight.Count()-1))
 	}
 	if r.Status == http.StatusTooManyRequests {
+		// After the quotas have learned from the response, so that it names the one which is exhausted.
 		a.report.quota = a.exhausted(now)
 	}
 }

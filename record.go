@@ -99,6 +99,7 @@ func made[T any](p *atomic.Pointer[T]) *T {
 // noteSuccess notes a success at a time since the origin. It reports whether that was a
 // sample of the latencies.
 func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
+	// Most successes change nothing, and a load is cheaper than a store.
 	if r.failing.Load() {
 		r.failing.Store(false)
 	}
@@ -171,7 +172,8 @@ func (s *routeSuccesses) noteSuccess(route uint64, at time.Duration) {
 		s.routes[i].at = at
 	case len(s.routes) < maxRoutes:
 		s.routes = append(s.routes, routeSuccess{route, at})
-	default: // those that succeed are soon known again
+	default:
+		// Those that succeed are soon known again.
 		s.routes = append(s.routes[:0], routeSuccess{route, at})
 	}
 }
@@ -211,20 +213,23 @@ func (c *call) noteEnd(resp *http.Response) {
 	a := c.last
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
+		// Time has passed since the last attempt.
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
 	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
 		r := a.visit.Record
-		if !r.failing.Load() { // a store would take the cache line from the calls that read it
+		// Most failures of a failing scope change nothing.
+		if !r.failing.Load() {
 			r.failing.Store(true)
 		}
 		r.routes.noteFailure(c.routeHash(), at)
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
-		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took)) // another goroutine may have been first
+		// Another goroutine may have been first.
+		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took))
 	}
 }
 

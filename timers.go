@@ -55,7 +55,8 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 	} else if c.policy.AttemptTimeout == 0 {
 		c.planSlow(a, now, mayBeSlow)
 	}
-	if a.visit.Probes && a.timers.second { // another endpoint answers if this one hangs
+	// Another endpoint answers if this one hangs.
+	if a.visit.Probes && a.timers.second {
 		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
 	}
 	if c.hedge != nil && !a.isCopy() && c.mayBeHedged() {
@@ -72,7 +73,8 @@ func (c *call) planTimeout(a *attempt, now time.Time) {
 		return
 	}
 	a.timers.cut = timeout
-	if !c.longUpload() { // the upload may extend the timeout
+	// Otherwise the upload may extend the timeout, and the header must not promise less.
+	if !c.longUpload() {
 		a.deadline = now.Add(timeout)
 	}
 }
@@ -159,17 +161,21 @@ func (a *attempt) due() (event timerEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.stopped || a.hedged != nil && a.hedged.over {
-		return nothing // RoundTrip may have returned, and the caller may reuse the request
+		// RoundTrip may have returned, and the caller may reuse the request.
+		return nothing
 	}
 	age := time.Since(a.report.Start)
 	idle := age - a.upload.progressAt()
 	switch {
 	case t.cut > 0 && idle >= t.cut:
+		// First, because an attempt that is over needs no copy.
 		a.endWith(ErrAttemptTimeout)
 		return nothing
 	case t.hedge > 0 && age >= t.hedge:
+		// Each is sent once, so its time is deleted.
 		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
+		// By idle, because an upload that makes progress is not slow.
 		t.slow = 0
 		event = a.whenSlow(age)
 	}
@@ -182,6 +188,7 @@ func (a *attempt) due() (event timerEvent) {
 	if a.hedged == nil {
 		a.hedged = &hedgedCall{call: c, original: a, changed: sync.Cond{L: &c.mu}}
 	}
+	// Under the lock in which the event was due: the call then waits until the copy has read its request.
 	a.hedged.preparing++
 	return event
 }
@@ -193,7 +200,8 @@ func (a *attempt) whenSlow(age time.Duration) timerEvent {
 	if a.timers.second && oneLeft && a.visit.Record.patience.over(age) {
 		return sendSecond
 	}
-	if a.leaveSilent() && c.traced() { // only a hook wants to know
+	// Only a hook wants to know that.
+	if a.leaveSilent() && c.traced() {
 		return leftConnection
 	}
 	return nothing
