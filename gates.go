@@ -72,8 +72,8 @@ func (a *attempt) leaveFlight() {
 	}
 }
 
-// doneEndpoint tells the list of endpoints how its server does. The list has no permit: it chooses whose gates are passed, see
-// passGates.
+// doneEndpoint tells the list of endpoints how its server does. The list has no permit. It chooses the server, and then the gates of
+// that server are passed: see passGates.
 func (a *attempt) doneEndpoint(now time.Time) {
 	a.call.route.Done(&a.visit, route.Result{
 		Sent: a.report.Start, Now: now, Success: a.outcome.Server == outcome.Works, Failure: a.report.Verdict.retryable(),

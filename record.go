@@ -41,7 +41,8 @@ type record struct {
 	latencies latency.Window
 	usual     latency.Usual
 	patience  patience
-	routes    routeSuccesses
+
+	failingRoutes failingRoutes
 
 	slowest atomic.Pointer[CallStatus]    // of the last minute, until a slower one comes
 	failed  atomic.Pointer[FailureStatus] // the last attempt that failed; nil: none yet
@@ -135,9 +136,8 @@ func (a *attempt) noteOutcome(now time.Time) {
 	switch {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		if a.body.sampled = r.noteSuccess(at, a.report.Latency); a.body.sampled {
-			r.routes.noteSuccess(a.call.routeHash(), at)
-		}
+		a.body.sampled = r.noteSuccess(at, a.report.Latency)
+		r.failingRoutes.remove(a.call.routeHash)
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
@@ -146,54 +146,42 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// routeSuccesses are the routes that have succeeded, as samples of the successes show, and of which no call has failed since then or
-// within successLasts. It is safe for concurrent use.
-type routeSuccesses struct {
+// failingRoutes are the routes that fail: the last call of each has failed, and nothing has succeeded there since. It is safe for
+// concurrent use, and takes no lock as long as nothing fails.
+type failingRoutes struct {
+	some   atomic.Bool // there are some
 	mu     sync.Mutex
-	routes []routeSuccess
+	routes []uint64 // hashes
 }
 
-type routeSuccess struct {
-	hash uint64
-	at   time.Duration // its last sample, since the origin
-}
+const maxFailingRoutes = 64
 
-const (
-	maxRoutes    = 64
-	successLasts = 30 * time.Second // for so long a success says more than a call that fails later
-)
-
-func (s *routeSuccesses) noteSuccess(route uint64, at time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.index(route)
-	switch {
-	case i >= 0:
-		s.routes[i].at = at
-	case len(s.routes) < maxRoutes:
-		s.routes = append(s.routes, routeSuccess{route, at})
-	default:
-		// Those that succeed are soon known again.
-		s.routes = append(s.routes[:0], routeSuccess{route, at})
+func (f *failingRoutes) add(route uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.routes) >= maxFailingRoutes {
+		f.routes = f.routes[:0] // those that fail are soon known again
 	}
+	if !slices.Contains(f.routes, route) {
+		f.routes = append(f.routes, route)
+	}
+	f.some.Store(true)
 }
 
-// noteFailure notes that a call of a route has failed.
-func (s *routeSuccesses) noteFailure(route uint64, at time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.routes = slices.DeleteFunc(s.routes, func(r routeSuccess) bool { return r.hash == route && at-r.at > successLasts })
+func (f *failingRoutes) remove(route func() uint64) {
+	if !f.some.Load() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.routes = slices.DeleteFunc(f.routes, func(other uint64) bool { return other == route() })
+	f.some.Store(len(f.routes) > 0)
 }
 
-// succeeded reports whether a route has succeeded, and lately if a call of it has failed since.
-func (s *routeSuccesses) succeeded(route uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.index(route) >= 0
-}
-
-func (s *routeSuccesses) index(route uint64) int {
-	return slices.IndexFunc(s.routes, func(r routeSuccess) bool { return r.hash == route })
+func (f *failingRoutes) has(route uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.routes, route)
 }
 
 func (a *attempt) noteFailure(now time.Time) {
@@ -224,7 +212,7 @@ func (c *call) noteEnd(resp *http.Response) {
 		if !r.failing.Load() {
 			r.failing.Store(true)
 		}
-		r.routes.noteFailure(c.routeHash(), at)
+		r.failingRoutes.add(c.routeHash())
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {

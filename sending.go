@@ -104,7 +104,7 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 		return // Base is not a Connections
 	}
 	if protocol == protocolHTTP2 {
-		// In this order, because whoever sees the connection compares its reads with those before.
+		// In this order, because a goroutine that sees the connection compares its reads with those before.
 		s.readsBefore.Store(watched.reads.Load())
 		s.conn.Store(watched)
 		a.call.avoid.Or(1 << watched.pool)
