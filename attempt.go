@@ -244,7 +244,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			}
 		}
 	}
-	// After all signs are there, and before all who read the outcome.
+	// After all signs are there, and before the outcome is read.
 	a.judge(&info)
 	// Before the gates, because a call that a gate lets through asks the record how long responses take.
 	a.noteOutcome(now)

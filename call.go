@@ -76,7 +76,7 @@ func (c *call) begin() *Error {
 	if c.key.invalid != nil {
 		return &Error{Err: c.key.invalid}
 	}
-	// A redirect of a call whose work is in doubt must not do the work at another server.
+	// If the work is in doubt, a redirect must not do it at another server.
 	if c.before != nil && c.repeats == repeatsWork && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
@@ -363,7 +363,7 @@ func (c *call) findServers(list *route.Route) {
 
 // use notes the state of the server of an attempt that is not concurrent, or of the next retry.
 func (c *call) use(r *record) {
-	// Most retries go to the same server, whose record has been looked at.
+	// Most retries go to the same server, and its record has been looked at.
 	if c.record != r {
 		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededLately(c.start.Sub(c.origin))
 	}
