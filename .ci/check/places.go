@@ -274,7 +274,7 @@ func fieldsOf(cases *ast.SwitchStmt) (all []member) {
 }
 
 // sentinel is an error of the root that may be a Reason.
-var sentinel = regexp.MustCompile(`(?m)^\t(Err\w+)\s+= neterr\.\w+\("(\w+)"`)
+var sentinel = regexp.MustCompile(`(?m)^\t(Err\w+)\s+= (?:neterr\.\w+|newReason)\("(\w+)"`)
 
 // reasons are the values of Attempt.StopReason. The two errors of an attempt and of a Read stop nothing.
 func reasons(texts map[string]string) (all []member) {
