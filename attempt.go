@@ -112,9 +112,11 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		return err
 	}
 	// After the header, because without time there is no reason to call GetBody.
-	body, err := a.requestBody()
-	if err != nil {
-		return err
+	body := c.request.Body
+	if c.hasBody {
+		if body, err = a.requestBody(); err != nil {
+			return err
+		}
 	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
 	a.request.Header, a.request.Body = header, body
@@ -200,7 +202,8 @@ func (c *call) exchange(a *attempt) {
 }
 
 func (a *attempt) send() {
-	a.enterFlight()
+	a.phase = phaseSent
+	a.visit.Record.inFlight.Begin(a.report.Start.Sub(a.call.origin))
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 

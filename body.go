@@ -27,10 +27,7 @@ const (
 // requestBody returns the request body of the attempt: the caller's for the first, then those of GetBody.
 func (a *attempt) requestBody() (io.ReadCloser, *Error) {
 	c := a.call
-	switch {
-	case !c.hasBody: // it may be http.NoBody, which each attempt may have
-		return c.request.Body, nil
-	case a.kind == kindFirst:
+	if a.kind == kindFirst {
 		return a.watch(c.request.Body), nil
 	}
 	body, err := a.newBody()

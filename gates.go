@@ -26,13 +26,14 @@ type permits struct {
 func (c *call) pass(a *attempt, now time.Time) (at time.Time, err *Error) {
 	for {
 		// First, because a call that waits for a server that is away must not keep a slot or tokens of a quota from other calls.
-		if now, err = c.passCircuit(a, now); err != nil {
+		now, err = c.passCircuit(a, now)
+		// Most servers have no quota, and their attempts no permit of one.
+		if err != nil || !a.visit.Record.quotas.Load().Active() {
 			return now, err
 		}
 		now, err = c.passQuotas(a, now)
-		noWait := err != nil || a.permits.quota == nil
 		// The wait for the quotas may have been long, and the circuit may have opened meanwhile. Then the attempt begins again.
-		if noWait || a.permits.circuit.Current() {
+		if err != nil || a.permits.circuit.Current() {
 			return now, err
 		}
 		a.cancelPermits(now)
@@ -59,12 +60,7 @@ func (a *attempt) cancelPermits(now time.Time) {
 	a.visit.EndProbe(time.Time{})
 }
 
-// enterFlight counts the attempt as in flight until it has its outcome.
-func (a *attempt) enterFlight() {
-	a.phase = phaseSent
-	a.visit.Record.inFlight.Begin(a.report.Start.Sub(a.call.origin))
-}
-
+// leaveFlight ends what send has begun: the attempt no longer counts as in flight.
 func (a *attempt) leaveFlight() {
 	if a.phase == phaseSent {
 		a.phase = phaseReturned

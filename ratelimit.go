@@ -128,10 +128,6 @@ func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
 // passQuotas waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
 func (c *call) passQuotas(a *attempt, now time.Time) (time.Time, *Error) {
-	// Most servers have no quota, and their attempts no permit.
-	if !a.visit.Record.quotas.Load().Active() {
-		return now, nil
-	}
 	r := c.quotaRequest(&a.visit)
 	r.NoWait, r.AtOnce, r.Waiter = a.isCopy(), a.visit.AtOnce, (*queuedAttempt)(a)
 	if !c.deadline.IsZero() {
