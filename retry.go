@@ -243,7 +243,7 @@ func (c *call) prepareRetry() error {
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())
 	c.number++
-	next := &attempt{call: c, visit: c.retries.plan.to}
+	next := &attempt{call: c, kind: kindRetry, visit: c.retries.plan.to}
 	next.report.of, next.report.Number = next, c.number
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
