@@ -48,9 +48,10 @@ type RateLimit struct {
 	MaxInFlight int
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
-	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
-	// too. Without a deadline, it also limits the time in which a rejected call needs no retry token.
-	// Zero means 60 s. A negative duration means that calls never wait, except 250 ms for Shared.
+	// longer than MaxWait. Zero means until the call's deadline, or 60 s without one. A negative
+	// duration means that calls never wait, except 250 ms for Shared. While rejections block the
+	// scope, Policy.MaxRetryAfter limits the wait too. Without a deadline, MaxWait also limits the
+	// time in which a rejected call needs no retry token.
 	MaxWait time.Duration
 
 	// MaxBlock is the maximum time for which a server may block a scope: if a quota's reset is later,
@@ -133,6 +134,9 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	if !c.deadline.IsZero() {
 		usual := a.visit.Record.circuit.Usual()
 		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second)) // after a longer wait many responses would come too late
+		if c.rateLimit.MaxWait == 0 {
+			r.MaxWait = quota.Horizon // the deadline says how long
+		}
 	}
 	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
 		r.Around = outer.permits.slot
