@@ -48,9 +48,10 @@ type RateLimit struct {
 	MaxInFlight int
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
-	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
-	// too. Without a deadline, it also limits the time in which a rejected call needs no retry token.
-	// Zero means 60 s. A negative duration means that calls never wait, except 250 ms for Shared.
+	// longer than MaxWait. Zero means until the call's deadline, or 60 s without one. A negative
+	// duration means that calls never wait, except 250 ms for Shared. While rejections block the
+	// scope, Policy.MaxRetryAfter limits the wait too. Without a deadline, MaxWait also limits the
+	// time in which a rejected call needs no retry token.
 	MaxWait time.Duration
 
 	// MaxBlock is the maximum time for which a server may block a scope: if a quota's reset is later,
@@ -134,6 +135,9 @@ func (c *call) passQuotas(a *attempt, now time.Time) (time.Time, *Error) {
 		usual := a.visit.Record.circuit.Usual()
 		// After a longer wait many responses would come too late.
 		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second))
+		if c.rateLimit.MaxWait == 0 {
+			r.MaxWait = quota.Horizon // the deadline says how long
+		}
 	}
 	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
 		// An attempt around this one may have a slot already. Without it the two would wait for each other.

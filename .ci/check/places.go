@@ -36,7 +36,6 @@ func usualChanges() []usualChange {
 		{
 			name: "a rate-limit dialect", begins: "`meaningOf` in `internal/ratelimitheader/fields.go`", find: dialects,
 			needed: []needed{
-				{"internal/ratelimitheader/fields.go", "the beginning of its fields in `mayLimit`", `case .*"FOUR"`},
 				{"internal/ratelimitheader/fields_test.go", "a row with real headers", `(?i)"NAME`},
 				{"docs/rate-limits.md", "its fields in the table", "(?i)\\| .*`NAME"},
 				{"benchmarks/limiter/dialect_test.go", "a server that writes it, in `Dialects`", `(?i)"SERVED`},
@@ -266,7 +265,7 @@ func fieldsOf(cases *ast.SwitchStmt) (all []member) {
 				if field == "X-User-Limit" { // X sends both, and one is enough for a server
 					served = "X-App-Limit"
 				}
-				all = append(all, member{"NAME": field, "FOUR": field[:min(4, len(field))], "SERVED": served})
+				all = append(all, member{"NAME": field, "SERVED": served})
 			}
 		}
 	}
