@@ -25,7 +25,7 @@ type Responses struct {
 	HistoryAt time.Time // the start of the last part, which is not over
 }
 
-// Failures returns the number of calls that failed. Responses 400 to 499 other than 408 and 429
+// Failures returns the number of calls that failed. Responses 400 to 499 that no limit has sent
 // are failures if more than half of the calls ended with them. A few of them are usually correct
 // answers, such as 404.
 func (r Responses) Failures() int {
