@@ -48,7 +48,8 @@ type RateLimit struct {
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
 	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
-	// too. Without a deadline, it also limits the time in which a rejected call needs no retry token.
+	// too. A call without a deadline that a limit has rejected waits no longer than MaxWait from its beginning, also for its
+	// turn to be sent again (see Budget).
 	// Zero means 60 s. A negative duration means that calls never wait, except 250 ms for Shared.
 	MaxWait time.Duration
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -381,28 +382,65 @@ func spread(times []time.Duration) string {
 	return slices.Min(times).Truncate(digit/4).String() + "–" + longest.String()
 }
 
-// retryBudgetExample has an outage of more than two minutes, and one failure after it.
+// retryBudgetExample has ten calls a second to a server that fails for ten seconds, with the budget and without. The circuit is
+// off. The requests are the mean of five runs, because the waits are random.
 func retryBudgetExample(t *testing.T) string {
-	api := faulttest.NewInMemory(t, faulttest.Script{
-		{Until: 135 * time.Second, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
-		{After: 295 * time.Second, Times: 1, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
-		{Handler: usual(faulttest.OK(""))},
-	})
-	transport := &resilienthttp.Transport{Base: api.Transport(), Breaker: &resilienthttp.Breaker{MaxWait: -1}}
-	e := newEvents("calls", "attempts", "result", "no retry because", "tokens left")
-	for time.Since(e.start) < 320*time.Second {
-		at := time.Now()
-		resp, err := call(t, transport, http.MethodGet, api.URL+"/orders", "")
-		require.NoError(t, err)
-		attempts, reason := resilienthttp.Attempts(resp), ""
-		if stop := attempts[len(attempts)-1].StopReason; stop != nil {
-			reason = stop.Error()
+	const runs = 5
+	var rows [][]string
+	for _, row := range []struct {
+		name  string
+		ratio float64
+	}{{"the default", 0}, {"none: Ratio -1", -1}} {
+		requests, answered := 0.0, 0
+		for range runs {
+			n, ok := outageWithBudget(t, &resilienthttp.Budget{Ratio: row.ratio})
+			requests += float64(n) / runs
+			answered += ok
 		}
-		left := transport.State().Scopes[0].Budget.Remaining
-		e.addCall(at, fmt.Sprintf("%.1f", left), strconv.Itoa(len(attempts)), result(resp, err), reason)
-		time.Sleep(15*time.Second - time.Since(at))
+		perCall := math.Round(5*requests/callsOfOutage) / 5
+		rows = append(rows, []string{row.name, fmt.Sprintf("%.1f", perCall), fmt.Sprintf("%d of %d", answered/runs, callsOfOutage)})
 	}
-	return e.String()
+	return transcript.Table([]string{"budget", "requests in the 10 s, for each call of them", "calls that began in them and got a 200"}, rows)
+}
+
+const callsOfOutage = 100
+
+// outageWithBudget returns the requests that the server gets while it fails, and how many calls that began then are answered.
+func outageWithBudget(t *testing.T, budget *resilienthttp.Budget) (requests, answered int) {
+	t.Helper()
+	const healthy, fails, interval = 10 * time.Second, 10 * time.Second, 100 * time.Millisecond
+	start := time.Now()
+	duringOutage := func(at time.Duration) bool { return at >= healthy && at < healthy+fails }
+	var mu sync.Mutex
+	base := observed(func(r *http.Request) (*http.Response, error) {
+		status := http.StatusOK
+		if duringOutage(time.Since(start)) {
+			status = http.StatusInternalServerError
+			mu.Lock()
+			requests++
+			mu.Unlock()
+		}
+		time.Sleep(latency)
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	})
+	transport := &resilienthttp.Transport{Base: base, Budget: budget, Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
+	var calls sync.WaitGroup
+	for range 2*callsOfOutage + 100 {
+		at := time.Since(start)
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			resp, err := call(t, transport, http.MethodGet, "http://api.test/", "", with(ctx))
+			if err == nil && resp.StatusCode == http.StatusOK && duringOutage(at) {
+				mu.Lock()
+				answered++
+				mu.Unlock()
+			}
+		})
+		time.Sleep(interval)
+	}
+	calls.Wait()
+	return requests, answered
 }
 
 // shortOutageExample has a server that is away for four seconds.

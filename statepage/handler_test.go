@@ -624,7 +624,7 @@ func TestPage_quotaExhausted(t *testing.T) {
 }
 
 // Two Transports call one host, and only one of them fails: the headline names it. When no call comes any more, it says so,
-// because nobody knows whether the next one would fail.
+// because it is unknown whether the next one would fail.
 func TestPage_namesTransportAndLastCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := called(t, answering(503), "bank.test")

@@ -14,7 +14,7 @@ type headline struct {
 // newHeadline describes the worst scope and counts the others.
 func newHeadline(p *page) headline {
 	var worst *scopeView
-	var client string // whose scope it is
+	var client string // the Transport of worst
 	failing, degraded, calls := 0, 0, 0
 	for i := range p.Transports {
 		t := &p.Transports[i]
@@ -107,8 +107,8 @@ func (s *scopeView) story(now time.Time) string {
 // manyOpenings is the number of openings in 5 min from which a circuit flaps.
 const manyOpenings = 3
 
-// failures returns how many calls failed, and since when; "" means none. If no call has come for 5 min, it says so: nobody
-// knows whether the next one would fail.
+// failures returns how many calls failed, and since when; "" means none. If no call has come for 5 min, it says so: it is
+// unknown whether the next one would fail.
 func (s *scopeView) failures(now time.Time) string {
 	text := s.failed(now)
 	if text == "" || s.Failure == nil || s.Responses.Calls > 0 || s.InFlight+s.Queued+s.RetryWaiting > 0 {
