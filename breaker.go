@@ -10,7 +10,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/internal/transcript"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
-	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
@@ -72,11 +71,11 @@ type BreakerState int
 
 const (
 	// StateClosed means that requests are sent. An unknown scope is closed.
-	StateClosed = BreakerState(circuit.Closed)
+	StateClosed BreakerState = iota
 	// StateHalfOpen means that a probe may be sent, or is in flight.
-	StateHalfOpen = BreakerState(circuit.HalfOpen)
+	StateHalfOpen
 	// StateOpen means that requests wait or are rejected.
-	StateOpen = BreakerState(circuit.Open)
+	StateOpen
 )
 
 // String returns "closed", "half-open" or "open".
@@ -97,7 +96,7 @@ type BreakerChange struct {
 	At       time.Time
 	Openings int // how often the closed circuit has opened in the last 5 min, with this change
 
-	status.Opening
+	Opening
 }
 
 // State returns the state of the circuit of a scope and priority. An unknown priority means
@@ -205,7 +204,7 @@ func (h heldAttempt) WaitBegins(until time.Time, _ bool) {
 func (c *call) breakerChanged(change *circuit.Change) {
 	event := BreakerChange{
 		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
-		Openings: change.Openings, Opening: status.Opening(change.Opening),
+		Openings: change.Openings, Opening: Opening(change.Opening),
 	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)

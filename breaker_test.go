@@ -16,7 +16,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
-	scopestatus "github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 // switchedBase responds with a status after a delay. Both may be changed between calls.
@@ -214,9 +213,9 @@ func TestBreakerChanges(t *testing.T) {
 		require.Equal(t, "OnChange open, Trace open, OnChange half-open, Trace half-open, OnChange closed, Trace closed", strings.Join(recorded, ", "))
 		const closed, halfOpen, open = resilienthttp.StateClosed, resilienthttp.StateHalfOpen, resilienthttp.StateOpen
 		require.Equal(t, []resilienthttp.BreakerChange{
-			{Scope: "api.test", From: closed, To: open, At: t0, Openings: 1, Opening: scopestatus.Opening{OpenedAt: t0, Attempts: 1, Failures: 1}},
-			{Scope: "api.test", From: open, To: halfOpen, At: t1, Openings: 1, Opening: scopestatus.Opening{OpenedAt: t0, Attempts: 1, Failures: 1}},
-			{Scope: "api.test", From: halfOpen, To: closed, At: t1, Openings: 1, Opening: scopestatus.Opening{OpenedAt: t0, Attempts: 1, Failures: 1}},
+			{Scope: "api.test", From: closed, To: open, At: t0, Openings: 1, Opening: resilienthttp.Opening{OpenedAt: t0, Attempts: 1, Failures: 1}},
+			{Scope: "api.test", From: open, To: halfOpen, At: t1, Openings: 1, Opening: resilienthttp.Opening{OpenedAt: t0, Attempts: 1, Failures: 1}},
+			{Scope: "api.test", From: halfOpen, To: closed, At: t1, Openings: 1, Opening: resilienthttp.Opening{OpenedAt: t0, Attempts: 1, Failures: 1}},
 		}, changes)
 	})
 }

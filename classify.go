@@ -110,10 +110,10 @@ func (a *attempt) askedForNone() bool {
 func (a *attempt) askCaller(info *responseInfo, signs outcome.Signs) {
 	policy, report := a.call.policy, &a.report
 	if info.read && policy.ClassifyBody != nil {
-		a.overrule(policy.ClassifyBody(report, info.prefix))
+		a.overrule(policy.ClassifyBody(report, info.prefix), info)
 	}
 	if policy.Classify != nil {
-		a.overrule(policy.Classify(report))
+		a.overrule(policy.Classify(report), info)
 	}
 	report.RetryAfter = retryafter.Clamp(report.RetryAfter)
 	proved := a.outcome.Work == outcome.NotExecuted
@@ -145,9 +145,10 @@ func (c *call) mayBeAtWork(a *attempt) bool {
 }
 
 // overrule replaces the verdict of the table by v, if v is a verdict.
-func (a *attempt) overrule(v Verdict) {
+func (a *attempt) overrule(v Verdict, info *responseInfo) {
 	if v > VerdictDefault && v <= VerdictThrottled {
 		a.report.Verdict, a.outcome = v, a.outcome.Overrule(outcome.Verdict(v))
+		info.said = v
 	}
 }
 
@@ -173,6 +174,7 @@ type responseInfo struct {
 	reset      time.Duration // until the reset of an exhausted quota; zero means unknown
 	prefix     []byte        // of the body
 	read       bool          // prefix was read
+	said       Verdict       // of Classify or ClassifyBody; VerdictDefault: they left it to the table
 }
 
 // parse reads the header of a response. It reads some fields of failures only. Of failures it also reads quotas that are

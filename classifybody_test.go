@@ -2,6 +2,7 @@ package resilienthttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -460,6 +461,110 @@ func TestRateLimit_waitInBody(t *testing.T) {
 			}
 		})
 		assert.LessOrEqual(t, most[row.name], most["header"]+most["header"]/2, row.name)
+	}
+}
+
+// §4.17: a program that knows the API may say that a rejection is about all calls: then the first one holds the others of
+// its scope, credential and Key.
+func TestRateLimit_saidByClassify(t *testing.T) {
+	t.Parallel()
+	const throttled, byTable = resilienthttp.VerdictThrottled, resilienthttp.VerdictDefault
+	limited := func(code int, header ...string) step { return replies(code, "wait 60s", header...) }
+	for _, row := range []struct {
+		name    string
+		reply   step
+		verdict resilienthttp.Verdict // of ClassifyBody
+		change  func(other *http.Request)
+		edit    func(*resilienthttp.RateLimit)
+		held    bool // the other call
+	}{
+		{name: "a 403: held", reply: limited(403), verdict: throttled, held: true},
+		{name: "a 429: held", reply: limited(429), verdict: throttled, held: true},
+		{name: "a 400: held", reply: limited(400), verdict: throttled, held: true},
+		{name: "a 403 that shows another quota: held", reply: limited(403, "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "3000"), verdict: throttled, held: true},
+		{name: "by the table it is about its own call", reply: limited(429), verdict: byTable},
+		{name: "a wait of the header is about its own call", reply: status(429, "Retry-After", "60"), verdict: throttled},
+		{name: "a 503 is no limit", reply: limited(503), verdict: throttled},
+		{name: "an error has no limit", reply: failing(errReset), verdict: throttled},
+		{name: "another path tests it", reply: limited(403), verdict: throttled, change: func(r *http.Request) { r.URL.Path = "/other" }},
+		{name: "another credential", reply: limited(403), verdict: throttled, change: func(r *http.Request) { r.Header.Set("Authorization", "Bearer other") }},
+		{name: "another Key", reply: limited(403), verdict: throttled, change: func(r *http.Request) { r.Header.Set("Model", "other") },
+			edit: func(l *resilienthttp.RateLimit) {
+				l.Key = func(r *http.Request) string { return r.Header.Get("Model") }
+			}},
+		{name: "IgnoreHeaders", reply: limited(403), verdict: throttled, edit: func(l *resilienthttp.RateLimit) { l.IgnoreHeaders = true }},
+	} {
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			base := script(row.reply, status(200))
+			limit := &resilienthttp.RateLimit{}
+			if row.edit != nil {
+				row.edit(limit)
+			}
+			tr := &resilienthttp.Transport{Base: base, RateLimit: limit, Policy: resilienthttp.Policy{
+				MaxAttempts: -1,
+				ClassifyBody: func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+					takeWait(a, body)
+					return row.verdict
+				},
+				Classify: func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+					if a.Err == nil {
+						return resilienthttp.VerdictDefault
+					}
+					a.RetryAfter = time.Minute
+					return row.verdict
+				},
+			}}
+			first := get(t)
+			first.Header.Set("Authorization", "Bearer one")
+			resp, err := tr.RoundTrip(first)
+			finish(t, resp, err)
+
+			other := first.Clone(withDeadline(t, 30*time.Second))
+			if row.change != nil {
+				row.change(other)
+			}
+			resp, err = tr.RoundTrip(other)
+			if row.held {
+				require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+				require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+				require.Len(t, base.calls(), 1)
+				return
+			}
+			require.NoError(t, err)
+			_ = readAll(t, resp)
+			require.Len(t, base.calls(), 2)
+			base.requireBalance(t)
+		})
+	}
+}
+
+// §4.17: a rejection that only ClassifyBody knows is no success, so it does not end what holds other calls.
+func TestRateLimit_saidByClassifyIsNotServed(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		test step // the response to the call that tests
+		held bool
+	}{
+		{"a rejection of another path", replies(400, "rate_exceeded"), true},
+		{"a success of another path", status(200), false},
+	} {
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			base := script(replies(403, "wait 60s"), row.test, status(200))
+			tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{
+				MaxAttempts: -1,
+				ClassifyBody: func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+					takeWait(a, body)
+					return resilienthttp.VerdictThrottled
+				},
+			}}
+			_ = readAll(t, roundTrip(t, tr, get(t)))
+			time.Sleep(time.Second)
+			_ = readAll(t, roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/other", "")))
+			time.Sleep(time.Second)
+			_, err := tr.RoundTrip(get(t).WithContext(withDeadline(t, 30*time.Second)))
+			require.Equal(t, row.held, errors.Is(err, resilienthttp.ErrRateLimited))
+		})
 	}
 }
 

@@ -17,25 +17,25 @@ import (
 var (
 	// ErrBreakerOpen means that the circuit breaker of the scope rejected an attempt, or that the attempt waited for
 	// it as long as it may (Breaker.MaxWait). Error.NotBefore is the time for the next call.
-	ErrBreakerOpen = neterr.Named("breaker_open", "circuit breaker is open")
+	ErrBreakerOpen = newReason("breaker_open", "circuit breaker is open")
 
 	// ErrRateLimited means that the attempt could not be sent within RateLimit.MaxWait, because
 	// of RateLimit.Limit or MaxInFlight, an exhausted quota, or a blocked scope. Error.NotBefore is
 	// the time for the next call; zero means unknown.
-	ErrRateLimited = neterr.Named("rate_limited", "rate limited")
+	ErrRateLimited = newReason("rate_limited", "rate limited")
 
 	// ErrDeadline means that the call's deadline has passed, or would pass during the next wait.
 	// It matches context.DeadlineExceeded, and its Timeout method reports true.
-	ErrDeadline = neterr.Timeout("deadline", "deadline of the call leaves no time")
+	ErrDeadline = newTimeout("deadline", "deadline of the call leaves no time")
 
 	// ErrAttemptTimeout means that no response headers arrived within Policy.AttemptTimeout, or
 	// 15 minutes without AttemptTimeout and deadline. It matches context.DeadlineExceeded, and its
 	// Timeout method reports true.
-	ErrAttemptTimeout = neterr.Timeout("attempt_timeout", "attempt timed out")
+	ErrAttemptTimeout = newTimeout("attempt_timeout", "attempt timed out")
 
 	// ErrReadTimeout means that a Read of a response body blocked for longer than
 	// Policy.ReadTimeout. Only Read returns it. Its Timeout method reports true.
-	ErrReadTimeout = neterr.Timeout("read_timeout", "response body timed out")
+	ErrReadTimeout = newTimeout("read_timeout", "response body timed out")
 )
 
 // The reasons for which a failed attempt is not retried. Together with the reasons above, they are
@@ -44,31 +44,37 @@ var (
 var (
 	// ErrMaxAttempts means that no attempt is left: Policy.MaxAttempts were made, the default
 	// Backoff has no further wait, or the server sent nothing for 15 minutes.
-	ErrMaxAttempts = neterr.Named("max_attempts", "no retries left")
+	ErrMaxAttempts = newReason("max_attempts", "no retries left")
 
 	// ErrBudgetExhausted means that the retry budget of the scope has too few tokens, and that the call must not wait for
 	// them, or has waited without a result.
-	ErrBudgetExhausted = neterr.Named("budget_exhausted", "retry budget exhausted")
+	ErrBudgetExhausted = newReason("budget_exhausted", "retry budget exhausted")
 
 	// ErrNotReplayable means that the request has a body and no GetBody, or that GetBody failed.
 	// The *Error of the call contains GetBody's error too.
-	ErrNotReplayable = neterr.Named("not_replayable", "request body cannot be replayed")
+	ErrNotReplayable = newReason("not_replayable", "request body cannot be replayed")
 
 	// ErrNotIdempotent means that a retry could do the work twice. The method is not idempotent
 	// (RFC 9110 section 9.2), there is no idempotency key, Policy.Idempotent does not permit it, and
 	// the server may have processed the request.
-	ErrNotIdempotent = neterr.Named("not_idempotent", "request is not idempotent")
+	ErrNotIdempotent = newReason("not_idempotent", "request is not idempotent")
 
 	// ErrRetryAfter means that the server asks for a longer wait than Policy.MaxRetryAfter.
 	// Attempt.RetryWait is the wait.
-	ErrRetryAfter = neterr.Named("retry_after", "server asks to wait longer than allowed")
+	ErrRetryAfter = newReason("retry_after", "server asks to wait longer than allowed")
 
 	// ErrSingleAttempt means that another layer owns the retries of the call: WithSingleAttempt, an
 	// outer Transport, or a caller that sent X-Retry-Owner to a DeadlineHandler. It can also be a
 	// client that reports its retries, that is known to retry, or that sends a failed request
 	// again within a minute. See docs/sdks.md.
-	ErrSingleAttempt = neterr.Named("single_attempt", "another layer owns retries")
+	ErrSingleAttempt = newReason("single_attempt", "another layer owns retries")
 )
+
+// newReason returns a sentinel error. Its name is the value of metrics and logs.
+func newReason(name, text string) error { return neterr.Named(name, text) }
+
+// newTimeout returns a sentinel error that is a timeout for net, net/http and context.
+func newTimeout(name, text string) error { return neterr.Timeout(name, text) }
 
 // ErrorType returns the value of OpenTelemetry's attribute error.type for an error, for example
 // timeout, connection_refused, breaker_open or _OTHER; "" for nil. Of an *Error it uses Err, or
@@ -113,11 +119,14 @@ type Error struct {
 	hold   string         // how long the circuit has held calls; "": unknown
 }
 
-// Error returns the reason, the cause and the number of the last attempt. A call of one attempt that failed permanently has
-// the text of its cause alone, as with a bare client. The cause is shown as its author wrote it, but what quotes the request
+// Error returns the reason, the cause and the number of the last attempt. A call that was canceled before its first attempt has
+// the text of its cause alone, as with a bare client. So has a call of one attempt that failed permanently. The cause is shown as its author wrote it, but what quotes the request
 // or a response is cut: of URLs all but the host, what is between quotation marks, and each path, query and header value of
 // the request. The text may still quote what the client cannot know, such as a body. For logs that others read, use SafeText.
 func (e *Error) Error() string {
+	if e.Reason == nil && e.Err == context.Canceled && len(e.Attempts) == 0 { //nolint:errorlint // the very error
+		return e.Err.Error() // before anything was sent, as with a bare client
+	}
 	if e.call == nil { // a program made it, or the call did not begin: the request is unknown
 		return e.SafeText()
 	}

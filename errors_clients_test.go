@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
@@ -112,6 +113,41 @@ func TestErrorTexts_oneAttempt(t *testing.T) {
 			require.EqualError(t, err, row.want)
 			require.NotEmpty(t, asError(t, err).Attempts)
 			require.True(t, strings.HasPrefix(asError(t, err).SafeText(), "resilienthttp: "))
+		})
+	}
+}
+
+// §4.7: SDKs compare the text of a canceled call, which is that of a bare client until a second attempt tells more.
+func TestErrorTexts_canceled(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		cancel time.Duration // after the begin of the call; the response comes after a second
+		want   string
+		sent   int
+	}{
+		{"before the call", 0, "context canceled", 0},
+		{"in the first attempt", 500 * time.Millisecond, "context canceled", 1},
+		{"in the wait for a retry", 1001 * time.Millisecond, "resilienthttp: context canceled (attempt 1 ended with status 503)", 1},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			srv := faulttest.NewInMemory(t, faulttest.Reply{Status: 503, Delay: time.Second})
+			constant := resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Minute)}
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: srv.Transport(), Policy: constant}}
+			ctx, cancel := context.WithCancel(t.Context())
+			if row.cancel == 0 {
+				cancel()
+			}
+			time.AfterFunc(row.cancel, cancel)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			require.EqualError(t, err, fmt.Sprintf("Get %q: %s", srv.URL, row.want))
+			require.ErrorIs(t, err, context.Canceled)
+			require.Len(t, asError(t, err).Attempts, row.sent)
+			require.True(t, strings.HasPrefix(asError(t, err).SafeText(), "resilienthttp: context canceled"))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package resilienthttp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -219,6 +220,46 @@ func ExamplePolicy_classify() {
 	// attempt 1 404 transient
 	//
 	// attempt 2 200 success
+}
+
+// An API may say in words of its own that it has executed nothing: the first one answers 400 above its rate, the second one
+// sends a SOAP fault, which has the status 500. So their POSTs are repeated, although they have no key.
+func ExamplePolicy_notExecuted() {
+	executedNothing := func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+		switch status := a.Response.StatusCode; {
+		case status == http.StatusBadRequest && bytes.Contains(body, []byte(`"code":"rate_exceeded"`)):
+			a.NotExecuted = true // its page: "the request was not processed"
+			a.RetryAfter = 2 * time.Second
+			return resilienthttp.VerdictThrottled
+		case status == http.StatusInternalServerError && bytes.Contains(body, []byte("<faultcode>Server.Busy</faultcode>")):
+			a.NotExecuted = true // its page: "the service has refused the message"
+			return resilienthttp.VerdictTransient
+		}
+		return resilienthttp.VerdictDefault // any other 500 is in doubt
+	}
+	client := &http.Client{Transport: &resilienthttp.Transport{
+		Idempotency: resilienthttp.Idempotency{Disabled: true}, // the APIs honour no keys
+		Policy:      resilienthttp.Policy{ClassifyBody: executedNothing},
+	}}
+	for _, refusal := range []faulttest.Reply{
+		{Status: http.StatusBadRequest, Body: `{"code":"rate_exceeded"}`},
+		{Status: http.StatusInternalServerError, Body: `<Fault><faultcode>Server.Busy</faultcode></Fault>`},
+		{Status: http.StatusInternalServerError, Body: `<Fault><faultcode>Server.Database</faultcode></Fault>`},
+	} {
+		api := faulttest.New(nil, faulttest.Sequence(refusal, faulttest.OK("")))
+		resp, err := client.Post(api.URL, "text/xml", strings.NewReader("<Order/>"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_ = resp.Body.Close()
+		fmt.Println(resp.StatusCode, len(resilienthttp.Attempts(resp)), resilienthttp.InDoubt(resp, err))
+		api.Close()
+	}
+	// Output:
+	// 200 2 false
+	// 200 2 false
+	// 500 1 true
 }
 
 // Full jitter replaces the default waits.

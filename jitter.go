@@ -65,16 +65,15 @@ func waitBounds(base, max time.Duration) (time.Duration, time.Duration) {
 // randomUpTo returns a random duration in [0, d], both ends included, for d >= 0.
 func randomUpTo(d time.Duration) time.Duration { return time.Duration(rand.Uint64N(uint64(d) + 1)) }
 
-// earlyWaits are the waits before retries, before jitter. The last wait uses the remaining time.
-// See docs/backoff.md.
-var earlyWaits = [defaultMaxAttempts - 2]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
+// earlyWaits are the upper bounds of the waits before retries, which are random from zero (full jitter). The last wait uses the
+// remaining time. See docs/backoff.md.
+var earlyWaits = [defaultMaxAttempts - 2]time.Duration{250 * time.Millisecond, 1250 * time.Millisecond, 4 * time.Second, 8 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
 	afterOverload = 2 // the early wait with which the series begins after overload
 	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
-	seriesTime    = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
-	minLeftBefore = 1.75             // an early wait needs this multiple of its length; otherwise the last wait follows
+	seriesTime = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
 )
 
 // waitSeries is the progress of a call in its waits before retries.
@@ -102,7 +101,11 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 		return state.wait + asked
 	}
 	wait := c.nextWait(failed, now)
-	state.wait = wait - randomUpTo(wait/4)
+	if state.series.over {
+		state.wait = wait - randomUpTo(wait/4) // as late as possible, and not at the same time as others
+	} else {
+		state.wait = randomUpTo(wait)
+	}
 	return max(state.wait, c.named(asked, now))
 }
 
@@ -111,7 +114,7 @@ func (c *call) named(asked time.Duration, now time.Time) time.Duration {
 	return asked + randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0)))
 }
 
-// nextWait returns the next wait of the series, before jitter.
+// nextWait returns the upper bound of the next wait of the series.
 func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	s := &c.retries.series
 	s.step++
@@ -139,7 +142,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		return remaining
 	}
 	wait := earlyWaits[s.step-1]
-	if minLeftBefore*float64(wait) > float64(remaining) {
+	if wait > remaining {
 		s.over = true
 		return remaining
 	}

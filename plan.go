@@ -131,7 +131,8 @@ func (p *plan) chooseWait() {
 	switch p.pace {
 	case paceHeld:
 		backoff := p.backoff(p.last, p.now)
-		p.restsTo = p.now.Add(min(backoff, p.longest/2))
+		half := p.longest / 2 // drawn, because clients that share a clock have the same deadlines
+		p.restsTo = p.now.Add(min(backoff, half-randomUpTo(half/2)))
 		if p.last.report.RetryAfter > 0 {
 			p.wait = backoff // the circuit may close earlier
 		}
@@ -210,15 +211,15 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	return ok
 }
 
-// mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must be one that
-// works: callers of a route that always fails would wait for nothing.
+// mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must not be one that
+// fails: callers of a route that always fails would wait for nothing.
 func (p *plan) mayTakeTurn() bool {
 	switch {
 	case !p.mayAwait(), p.leftForTurn(p.at()) < 0:
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed
-		return p.record.works.has(p.routeHash())
+		return !p.record.failingRoutes.has(p.routeHash())
 	case p.last.report.RetryAfter > 0:
 		p.class = retrybudget.Asked
 	default:
@@ -238,8 +239,10 @@ func (p *plan) leftForTurn(at time.Time) time.Duration {
 	return p.room(at)
 }
 
-// isAsked reports whether a limit has rejected the attempt and named a wait that is at least as long as that of the series. Then
-// the server paces the call, so the retry is no attempt of MaxAttempts.
+const leastAsked = 500 * time.Millisecond // a wait for which a retry is no attempt of MaxAttempts
+
+// isAsked reports whether a limit has rejected the attempt and named a wait that is not short. Then the server paces the call, so
+// the retry is no attempt of MaxAttempts.
 func (p *plan) isAsked() bool {
-	return p.last.isLimited() && p.last.report.RetryAfter >= earlyWaits[afterOverload-1] && p.leftForLimit(p.now.Add(p.last.report.RetryAfter)) >= 0
+	return p.last.isLimited() && p.last.report.RetryAfter >= leastAsked && p.leftForLimit(p.now.Add(p.last.report.RetryAfter)) >= 0
 }

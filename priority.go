@@ -15,14 +15,14 @@ type Priority int8
 
 const (
 	// PriorityBatch is for calls that can wait: imports, reports, prefetching.
-	PriorityBatch = Priority(field.Batch)
+	PriorityBatch Priority = -1
 
 	// PriorityDefault is the priority of a call without one.
-	PriorityDefault = Priority(field.Default)
+	PriorityDefault Priority = 0
 
 	// PriorityCritical is for calls that must succeed if the server can serve any: a payment, a
 	// login. Use it for a small part of the load only.
-	PriorityCritical = Priority(field.Critical)
+	PriorityCritical Priority = 1
 )
 
 // String returns "batch", "default" or "critical", and a number for any other value.

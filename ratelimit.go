@@ -15,6 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -179,8 +180,17 @@ func quotaSaid(q *QuotaStatus) string {
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
 	r := quota.Response{Status: a.report.status(), NotSent: a.report.work == outcome.NotSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
-	if wait := a.report.RetryAfter; wait != info.wait() { // Classify has changed it
+	wait := a.report.RetryAfter
+	ownWait := wait != info.wait() // Classify has changed it
+	if ownWait {
 		r.AsksToWait, r.RetryAfter = wait > 0, wait
+	}
+	saysLimit := info.said == VerdictThrottled && a.came.Response()
+	if saysLimit && r.Status < http.StatusInternalServerError {
+		r.Status = http.StatusTooManyRequests // the program knows the API: a limit has rejected the request, whatever its status
+		if ownWait {
+			r.Quota = ratelimitheader.State{Exhausted: true} // the limit of the wait. What a header shows is another one
+		}
 	}
 	switch {
 	case a.permits.quota != nil:

@@ -66,7 +66,7 @@ func TestRateLimit_waitsWithoutTokens(t *testing.T) {
 		{name: "beyond MaxWait", steps: rejected(1, asks), maxWait: s / 2, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 		{name: "calls never wait", steps: rejected(1, asks), maxWait: -1, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 		{name: "calls never wait, with a deadline", steps: rejected(1, asks), maxWait: -1, deadline: 5 * time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
-		{name: "a 503 that asks needs a token", steps: rejected(1, status(503, "Retry-After", "1")), deadline: time.Minute, status: 503, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+		{name: "a 503 that asks", steps: rejected(1, status(503, "Retry-After", "1")), deadline: time.Minute, status: 200, attempts: 2, least: s, most: 6 * s},
 		{name: "a 403 that asks for no wait is no rejection", steps: rejected(1, status(403)), deadline: time.Minute, status: 403, attempts: 1},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {

@@ -40,7 +40,8 @@ type record struct {
 	latencies latency.Window
 	usual     latency.Usual
 	patience  patience
-	works     workingRoutes
+
+	failingRoutes failingRoutes
 
 	slowest atomic.Pointer[CallStatus]    // of the last minute, until a slower one comes
 	failure atomic.Pointer[FailureStatus] // the last one; nil: none yet
@@ -133,9 +134,8 @@ func (a *attempt) noteOutcome(now time.Time) {
 	switch {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		if a.sampled = r.noteSuccess(at, a.report.Latency); a.sampled {
-			r.works.note(a.call.routeHash(), at)
-		}
+		a.sampled = r.noteSuccess(at, a.report.Latency)
+		r.failingRoutes.remove(a.call.routeHash)
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
@@ -144,52 +144,42 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// workingRoutes are the routes that work: they have succeeded, as samples of the successes show, and since then no call of theirs has
-// failed, or they have succeeded within worksLately. It is safe for concurrent use.
-type workingRoutes struct {
+// failingRoutes are the routes that fail: the last call of each has failed, and nothing has succeeded there since. It is safe for
+// concurrent use, and takes no lock as long as nothing fails.
+type failingRoutes struct {
+	some   atomic.Bool // there are some
 	mu     sync.Mutex
-	routes []workingRoute
+	routes []uint64 // hashes
 }
 
-type workingRoute struct {
-	hash uint64
-	at   time.Duration // its last sample, since the origin
-}
+const maxFailingRoutes = 64
 
-const (
-	maxWorking  = 64
-	worksLately = 30 * time.Second // for so long a success says more than a call that fails later
-)
-
-func (w *workingRoutes) note(route uint64, at time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i := w.index(route)
-	switch {
-	case i >= 0:
-		w.routes[i].at = at
-	case len(w.routes) < maxWorking:
-		w.routes = append(w.routes, workingRoute{route, at})
-	default: // those that work are soon known again
-		w.routes = append(w.routes[:0], workingRoute{route, at})
+func (f *failingRoutes) add(route uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.routes) >= maxFailingRoutes {
+		f.routes = f.routes[:0] // those that fail are soon known again
 	}
+	if !slices.Contains(f.routes, route) {
+		f.routes = append(f.routes, route)
+	}
+	f.some.Store(true)
 }
 
-// failed notes that a call of a route has failed.
-func (w *workingRoutes) failed(route uint64, at time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.routes = slices.DeleteFunc(w.routes, func(r workingRoute) bool { return r.hash == route && at-r.at > worksLately })
+func (f *failingRoutes) remove(route func() uint64) {
+	if !f.some.Load() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.routes = slices.DeleteFunc(f.routes, func(other uint64) bool { return other == route() })
+	f.some.Store(len(f.routes) > 0)
 }
 
-func (w *workingRoutes) has(route uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.index(route) >= 0
-}
-
-func (w *workingRoutes) index(route uint64) int {
-	return slices.IndexFunc(w.routes, func(r workingRoute) bool { return r.hash == route })
+func (f *failingRoutes) has(route uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.routes, route)
 }
 
 func (a *attempt) noteFailure(now time.Time) {
@@ -217,7 +207,7 @@ func (c *call) noteEnd(resp *http.Response) {
 		if failing := &a.visit.Record.failing; !failing.Load() {
 			failing.Store(true)
 		}
-		a.visit.Record.works.failed(c.routeHash(), at)
+		a.visit.Record.failingRoutes.add(c.routeHash())
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {

@@ -18,6 +18,8 @@ const (
 	quickCost  = 0.5 // it failed sooner than a quick response comes
 )
 
+const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
+
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
 	later   []*attempt         // the attempts after the first, in the order of their starts
@@ -120,7 +122,7 @@ func (c *call) await() *Error {
 		c.retries.permit, ok = bucket.AwaitTurn(c.costOf(c.last), &c.budget.rules, now, limits)
 	}
 	if ok && c.retries.plan.pace == paceTurn { // turns come together, and in the instant of a new call
-		_ = sleep.Context(c.ctx, randomUpTo(earlyWaits[0]))
+		_ = sleep.Context(c.ctx, randomUpTo(turnSpread))
 	}
 	if ended := c.ctx.Err(); ended != nil {
 		return c.canceled(ended)

@@ -54,7 +54,9 @@ type Attempt struct {
 	// RetryAfter is the wait that a response from 400 on asks for: Retry-After or a similar field,
 	// otherwise the reset of an exhausted quota. Zero means none. Policy.ClassifyBody and
 	// Policy.Classify may set it to a wait that is elsewhere, such as in the body. The call and
-	// the rate limit use what they leave, at most 365 days. It never makes a request repeatable.
+	// the rate limit use what they leave, at most 365 days. If they set it for a response below 500
+	// and return VerdictThrottled, the other calls of the scope, credential and RateLimit.Key wait
+	// too, as for an exhausted quota. It never makes a request repeatable.
 	RetryAfter time.Duration
 
 	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks

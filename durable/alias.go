@@ -21,44 +21,53 @@ type (
 	// at most 1 MiB, and optionally Fingerprint, NotBefore, Deadline, Batch and Row.
 	Intent = driver.Intent
 
-	// Receipt is the result of Enqueue.
+	// Receipt is the result of Enqueue: the ID and the State of the intent. Existing means that it was enqueued before.
+	// Revised means that the provider had declined it, and that it is sent again with this payload, under a new key.
 	Receipt = driver.Receipt
 
 	// Result is the result of an intent of EnqueueBatch. Its method Receipt returns the receipt.
 	Result = driver.Result
 
-	// Change is a change of an intent, for Trace.Changed.
+	// Change is a change of an intent, for Trace.Changed: the Step, the Record after it, and the State Before it. It may have the
+	// StartedAttempt, the FinishedAttempt, and the DeadLetter that was DeadLettered or Resolved. Err is the
+	// error of the attempt's outcome.
 	Change = driver.Change
 
 	// Record is the stored state of an intent: the Intent, its State, NextAt, Attempts, whether it is InDoubt, and of its last
 	// outcome Class, Code, Reference and Result. A dead letter has a Reason and a DeadLetterID.
 	Record = driver.Record
 
-	// Seen is the state of an intent that a person saw before deciding about it.
+	// Seen is the state of an intent that a person saw before deciding about it: its ID, its Generation, and as
+	// Letter the number of its open dead letter.
 	Seen = driver.Seen
 
-	// Attempt is one entry of an intent's journal.
+	// Attempt is one entry of an intent's journal: its Kind, Generation, Epoch, Key and Worker, SentAt and FinishedAt. Of its
+	// outcome it has Class, Code, Status, Reference and Error.
 	Attempt = driver.Attempt
 
-	// DeadLetter is an intent that is not sent any more, and the reason.
+	// DeadLetter is an intent that is not sent any more: its ID, Number, Gateway, Batch and Row. It has the Reason, Class, Code, whether
+	// the intent is InDoubt, its Attempts, and DeadAt. After a decision it has RedrivenAt, By and Note.
 	DeadLetter = driver.DeadLetter
 
-	// Hold is a gateway that is held.
+	// Hold is a Gateway that is held, or one Scope of it, Since a time and Until another. By and Note are a person's. Provider means
+	// that the provider asked to wait. A hold of an Engine has the ErrorType and Error of the attempt that led to it, and ProbeAt.
 	Hold = driver.Hold
 
-	// Count is a number of intents in one state, of one gateway and scope.
+	// Count is the number N of intents in one State, of one Gateway and Scope.
 	Count = driver.Count
 
-	// Job is a redrive of many dead letters in the background.
+	// Job is a redrive of many dead letters in the background: those of its Filter, PerSecond, By a person with a Note. It has its ID, CreatedAt,
+	// FinishedAt or CanceledBy, and the numbers of those that were Redriven, and Skipped because they had changed.
 	Job = driver.Job
 
 	// JobID identifies a Job.
 	JobID = driver.JobID
 
-	// Filter selects intents or dead letters.
+	// Filter selects intents or dead letters by States, Scope, Operation, Key, Gateway, Batch, Code and Reason, and by time (From,
+	// Until). Zero fields select all. NewestFirst is the order. IncludeResolved adds dead letters after their decision.
 	Filter = driver.Filter
 
-	// Stats are the numbers of intents and workers in a store.
+	// Stats are the numbers of a store: of intents by States, those that are Due and the Oldest of them, DeadInDoubt, and the Workers.
 	Stats = driver.Stats
 
 	// State is the state of an intent.
@@ -71,7 +80,7 @@ type (
 	// Class is what an Outcome says about the work.
 	Class = driver.Class
 
-	// Decision is what a Policy wants next.
+	// Decision is what a Policy wants next: the Action, At a time, NewKey to send under a new key, and the Reason of a dead letter.
 	Decision = driver.Decision
 )
 

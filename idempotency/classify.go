@@ -47,8 +47,11 @@ func ClassifyStatus(code int) Status {
 //	                           field of Envoy that says the same (see docs/retries.md)
 //
 // Pass the key on and set Options.Takeover to Reexecute if the other server honours keys:
-// the next request then asks it again. If the handler's Transport makes several attempts,
-// see also resilienthttp.InDoubt.
+// the next request then asks it again.
+//
+// The status and the header are those of the last attempt only. If the handler's Transport makes
+// several attempts, the handler must not pass on a response that hides an earlier attempt in doubt:
+// it asks resilienthttp.InDoubt, and replies 502. See docs/server-idempotency.md.
 func ClassifyForwarded(status int, h http.Header) Status {
 	switch work := outcome.OfResponse(status, h).Work; {
 	case work == outcome.NotExecuted:

@@ -22,10 +22,10 @@ type (
 	// Fingerprint is the same for two requests if they are the same request.
 	Fingerprint = driver.Fingerprint
 
-	// Status is the state of a record.
+	// Status is the state of a record. Its method Finished reports whether the operation is executed no more.
 	Status = driver.Status
 
-	// Lease is the proof of an execution that it holds a record. Record.Lease is a reconciler's.
+	// Lease is the proof of an execution that it holds a record: the ID, the Owner and the Generation. Record.Lease is a reconciler's.
 	Lease = driver.Lease
 
 	// Outcome is the end of an execution, with which a reconciler completes an Unknown record: Status, Result and TTL.

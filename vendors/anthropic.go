@@ -11,7 +11,8 @@ import (
 // complete or count_tokens) may be done twice, so it is retried like a GET: a second one may be billed.
 // t.Policy.Idempotent = nil turns it off. Any other POST is retried only if the response means that it was not executed:
 // 429, or x-should-retry, which Anthropic sends. A 429 of a spend limit
-// (enforced_spend_limit_reached) is not retried. overloaded_error is throttling with any status.
+// (enforced_spend_limit_reached) is not retried. overloaded_error is throttling with any status. The API then "turned the
+// request down", so nothing was executed, and any POST is retried.
 //
 // A stream is an answer when its first event of content is there: see resilienthttp.Stream. AttemptTimeout and
 // ReadTimeout are 10 min. Each family of models has quotas of its own: RateLimit.Key is the family of the body's model.
@@ -24,7 +25,7 @@ import (
 func Anthropic(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts: []string{"api.anthropic.com"},
-		verdict: func(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+		verdict: func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
 			apiError := parse[struct {
 				Error struct {
 					Type    string `json:"type"`
@@ -37,6 +38,7 @@ func Anthropic(hosts ...string) *resilienthttp.Transport {
 			case apiError.Details.Code == "enforced_spend_limit_reached":
 				return resilienthttp.VerdictPermanent
 			case apiError.Type == "overloaded_error":
+				a.NotExecuted = true
 				return resilienthttp.VerdictThrottled
 			}
 			return resilienthttp.VerdictDefault

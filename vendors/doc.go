@@ -11,18 +11,20 @@
 //
 // Requests to other hosts get no idempotency key and no vendor rules, for example after a
 // redirect. If an API does not honour keys, none is sent: a POST is then retried only if it was
-// not executed, or if it is a completion of a model, which may be done and billed twice. X-Request-Deadline is not sent, because these APIs do not know it.
+// not executed, or if it is a completion of a model, which may be done and billed twice. Some APIs say in words of their own
+// that a limit has rejected a request: then the profile sets Attempt.NotExecuted. X-Request-Deadline is not sent, because
+// these APIs do not know it.
 //
 //	           keys                                      error codes and limits
 //	Stripe     Idempotency-Key, 255 characters, 24 h     lock_timeout, idempotency_key_in_use: retried
 //	PayPal     PayPal-Request-Id, 108 characters, 6 h    PREVIOUS_REQUEST_IN_PROGRESS: retried
 //	Adyen      Idempotency-Key, 64 characters, 7 d       transient-error: true: retried; 704 without it: not
 //	Square     in the body: see [Square]                 TEMPORARY_ERROR: retried
-//	GitHub     none                                      403 of a secondary limit: throttled
+//	GitHub     none                                      403 of a secondary limit: not executed; all calls wait a minute
 //	OpenAI     none; completions are retried             429 of billing: not retried; streams: see [OpenAI]
 //	Azure      none                                      as OpenAI; one scope for each deployment
-//	Anthropic  none; completions are retried             429 of a spend limit: not retried; overloaded: throttled
-//	Google     none                                      wait of the body; 403 of a rate: throttled; quota of a day: not retried
+//	Anthropic  none; completions are retried             429 of a spend limit: not retried; overloaded: not executed
+//	Google     none                                      wait of the body; 403 of a rate: not executed; quota of a day: not retried
 //	Slack      none                                      one scope for each method
 //	Atlassian  none                                      one scope for each site
 //	Shopify    in the body: see [Shopify]                one scope for each shop, which is its host

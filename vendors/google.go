@@ -13,12 +13,13 @@ import (
 // Google returns a Transport for *.googleapis.com: Gemini, Drive, Gmail, Calendar, Cloud and
 // others. The APIs honour no key in a header. The wait of an error (google.rpc.RetryInfo) is in
 // its body, and the call waits as long. A 403 with the reason rateLimitExceeded or
-// userRateLimitExceeded is throttled. A used-up quota of a day (google.rpc.QuotaFailure) is not
-// retried, whatever wait the error has.
+// userRateLimitExceeded is throttled like a 429, so nothing was executed, and a POST is repeated. A used-up
+// quota of a day (google.rpc.QuotaFailure) is not retried, whatever wait the error has.
 //
 // Sources, read 2026-11-22:
 // https://docs.cloud.google.com/java/docs/reference/proto-google-common-protos/latest/com.google.rpc.RetryInfo,
-// https://developers.google.com/drive/api/guides/limits,
+// https://developers.google.com/drive/api/guides/limits (read 2026-11-29 again: above a quota the answer is 403, or 429
+// after "additional rate limit checks on the Drive backend"),
 // https://ai.google.dev/gemini-api/docs/rate-limits; bodies of errors:
 // https://github.com/googleapis/python-genai/issues/1875,
 // https://dev.to/cynora/gemini-api-free-tier-429-per-minute-vs-per-day-limits-measured-on-four-models-mpc.
@@ -33,6 +34,7 @@ func googleVerdict(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict 
 	}
 	a.RetryAfter = max(a.RetryAfter, e.wait())
 	if a.Response.StatusCode == http.StatusForbidden && e.limitsTheRate() {
+		a.NotExecuted = true
 		return resilienthttp.VerdictThrottled
 	}
 	return resilienthttp.VerdictDefault

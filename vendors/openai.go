@@ -2,6 +2,7 @@ package vendors
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,14 +28,16 @@ var completions = []string{"completions", "responses", "embeddings"} //nolint:go
 // if the response means that it was not executed: 429, or x-should-retry, which OpenAI sends.
 //
 // A 429 of billing (insufficient_quota and similar codes) is not retried. A stream is an answer when its first event of
-// content is there: see resilienthttp.Stream. AttemptTimeout and ReadTimeout are 10 min. Each model has quotas of its
+// content is there: see resilienthttp.Stream. A chunk of a chat completion with the role alone is none. AttemptTimeout and ReadTimeout are 10 min. Each model has quotas of its
 // own: RateLimit.Key is the body's model. RateLimit.Cost estimates the tokens of a request: a quarter of its bytes, and
 // max_tokens.
 //
 // Sources, read 2026-11-25, for https://platform.openai.com/docs/guides/error-codes:
 // https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota; events:
 // https://developers.openai.com/api/reference/resources/responses/streaming-events.md; errors in them:
-// https://github.com/anomalyco/opencode/issues/25730, https://github.com/Soju06/codex-lb/issues/1313.
+// https://github.com/anomalyco/opencode/issues/25730, https://github.com/Soju06/codex-lb/issues/1313; read 2026-11-29,
+// errors among the chunks of a chat completion: https://github.com/aaif-goose/goose/pull/8027,
+// https://github.com/diegosouzapw/OmniRoute/pull/8210.
 func OpenAI(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts:          []string{"api.openai.com", "*.api.openai.com"},
@@ -75,7 +78,7 @@ func openAIVerdict(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict 
 }
 
 // openAIEvent classifies an event of a Response or a chat completion. The error is at one of three places. That of a
-// chat completion has no type.
+// chat completion has no type, and may stand in a chunk without choices.
 func openAIEvent(name string, data []byte) resilienthttp.Verdict {
 	event := parse[struct {
 		openAIError
@@ -84,6 +87,7 @@ func openAIEvent(name string, data []byte) resilienthttp.Verdict {
 		Response struct {
 			Error openAIError `json:"error"`
 		} `json:"response"`
+		Choices choices `json:"choices"`
 	}](data)
 	switch name = cmp.Or(name, event.Type); {
 	case name == "error" && event.Error == nil:
@@ -94,8 +98,38 @@ func openAIEvent(name string, data []byte) resilienthttp.Verdict {
 		return event.Response.Error.verdict()
 	case slices.Contains([]string{"ping", "response.created", "response.in_progress", "response.queued"}, name):
 		return resilienthttp.VerdictPending
+	case name == "" && event.Choices.pending():
+		return resilienthttp.VerdictPending
 	}
 	return resilienthttp.VerdictDefault
+}
+
+// choices are those of a chunk; nil: it is no chunk.
+type choices []choice
+
+// pending reports whether the chunk has nothing of the answer. The first chunk has the role alone. Azure sends results of its
+// content filter before the answer: for the prompt without a choice, and for the answer without a delta.
+func (c choices) pending() bool { return c != nil && !slices.ContainsFunc(c, choice.hasContent) }
+
+// choice is one of a chunk of a chat completion, or of a completion.
+type choice struct {
+	Delta  map[string]json.RawMessage `json:"delta"`
+	Text   string                     `json:"text"`
+	Finish string                     `json:"finish_reason"`
+}
+
+// hasContent reports whether the choice has a part of the answer, or ends it.
+func (c choice) hasContent() bool {
+	if c.Text != "" || c.Finish != "" {
+		return true
+	}
+	for member, value := range c.Delta {
+		empty := slices.Contains([]string{"null", `""`, "[]", "{}"}, string(value))
+		if member != "role" && !empty { // content, refusal, tool_calls, reasoning_content and what is to come
+			return true
+		}
+	}
+	return false
 }
 
 // verdict is that of an error in an event. What is unknown is transient.
@@ -113,10 +147,13 @@ func (e openAIError) verdict() resilienthttp.Verdict {
 
 // AzureOpenAI returns a Transport for the hosts of Azure resources. If your resources have custom
 // domains, pass them. The rules are those of [OpenAI]. Each deployment of a resource is a
-// scope, because each deployment has its own quota.
+// scope, because each deployment has its own quota. The chunk with the results of the prompt's filter
+// (prompt_filter_results, without a choice) is no content.
 //
 // Sources, read 2026-11-20: https://learn.microsoft.com/azure/foundry-classic/openai/how-to/quota,
-// https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/azure-openai-429-token-rate-limit.
+// https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/azure-openai-429-token-rate-limit; read 2026-11-29:
+// https://learn.microsoft.com/azure/foundry/openai/concepts/content-streaming,
+// https://learn.microsoft.com/answers/questions/1533887/does-streaming-work-with-tool-calls-yet-on-azureop.
 func AzureOpenAI(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts:          []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"},

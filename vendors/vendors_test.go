@@ -454,6 +454,43 @@ func FuzzGoogle(f *testing.F) {
 	})
 }
 
+// V1: a POST without a key is repeated only if the API says in words of its own that nothing was executed.
+func TestNotExecuted(t *testing.T) {
+	t.Parallel()
+	google := func(reason string) string {
+		return fmt.Sprintf(`{"error":{"errors":[{"domain":"usageLimits","reason":%q}],"code":403}}`, reason)
+	}
+	const overloaded = `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`
+	for _, row := range []struct {
+		name   string
+		new    func(...string) *resilienthttp.Transport
+		host   string
+		status int
+		body   string
+		again  bool
+		doubt  bool
+	}{
+		{"Google: 403 of a rate", Google, "gmail.googleapis.com", 403, google("rateLimitExceeded"), true, false},
+		{"Google: 403 of a user's rate", Google, "gmail.googleapis.com", 403, google("userRateLimitExceeded"), true, false},
+		{"Google: 403 of a permission", Google, "gmail.googleapis.com", 403, google("forbidden"), false, false},
+		{"Google: 503 with the reason of a rate", Google, "gmail.googleapis.com", 503, google("rateLimitExceeded"), false, true},
+		{"Google: another host", Google, "example.test", 403, google("rateLimitExceeded"), false, false},
+		{"Anthropic: overloaded", Anthropic, "api.anthropic.com", 529, overloaded, true, false},
+		{"Anthropic: overloaded, with 500", Anthropic, "api.anthropic.com", 500, overloaded, true, false},
+		{"Anthropic: 529 of a proxy", Anthropic, "api.anthropic.com", 529, "<html>", false, true},
+		{"Anthropic: api_error", Anthropic, "api.anthropic.com", 500, `{"type":"error","error":{"type":"api_error"}}`, false, true},
+		{"Twilio: 429", Twilio, "api.twilio.com", 429, `{"code":20429}`, true, false},
+	} {
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			reply := faulttest.Reply{Status: row.status, Body: row.body}
+			_, attempts := call(t.Context(), t, row.new(), http.MethodPost, "http://"+row.host+"/v1/messages/batches", faulttest.Sequence(reply, faulttest.OK("{}")))
+			assert.Equal(t, row.again, len(attempts) == 2)
+			assert.Equal(t, row.again, attempts[0].NotExecuted)
+			assert.Equal(t, row.doubt, resilienthttp.InDoubt(attempts[len(attempts)-1].Response, nil))
+		})
+	}
+}
+
 // S3: events as the vendors send them.
 func TestEvents(t *testing.T) {
 	t.Parallel()
@@ -490,7 +527,21 @@ func TestEvents(t *testing.T) {
 		{OpenAI, "", `{"type":"response.queued"}`, pending},
 		{OpenAI, "ping", `{}`, pending},
 		{OpenAI, "response.output_item.added", `{"type":"response.output_item.added"}`, content},
-		{OpenAI, "", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"delta":{"role":"assistant","content":""}}]}`, content},
+		{OpenAI, "", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}]}`, pending},
+		{OpenAI, "", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}`, pending},
+		{OpenAI, "", `{"id":"chatcmpl-1","choices":[]}`, pending},
+		{OpenAI, "", `{"id":"cmpl-1","object":"text_completion","choices":[{"text":"","index":0,"finish_reason":null}]}`, pending},
+		{OpenAI, "", `{"choices":[{"delta":{"role":"assistant"}},{"index":1,"delta":{"content":"x"}}]}`, content},
+		{OpenAI, "", `{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}`, content},
+		{OpenAI, "", `{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1"}]}}]}`, content},
+		{OpenAI, "", `{"choices":[{"delta":{"role":"assistant","content":"","refusal":"no"}}]}`, content},
+		{OpenAI, "", `{"choices":[{"delta":{"content":"","reasoning_content":"hm"}}]}`, content},
+		{OpenAI, "", `{"choices":[{"text":"x","index":0,"finish_reason":null}]}`, content},
+		{OpenAI, "", `{"choices":[{"delta":{},"finish_reason":"content_filter"}]}`, content},
+		{OpenAI, "", `{"choices":null}`, content},
+		{OpenAI, "", `{"id":"1"}`, content},
+		{OpenAI, "", `{"object":"chat.completion.chunk","choices":[],"error":{"code":502,"message":"limit reached"}}`, transient},
+		{OpenAI, "", `{"error":"the engine is gone"}`, transient},
 		{OpenAI, "", `[DONE]`, content},
 		{OpenAI, "error", `{"type":"error","sequence_number":2,"error":{"type":"service_unavailable_error","code":"server_is_overloaded","message":"overloaded","param":null}}`, throttled},
 		{OpenAI, "error", `{"type":"error","code":"rate_limit_exceeded","message":"limit"}`, throttled},
@@ -507,6 +558,9 @@ func TestEvents(t *testing.T) {
 		{OpenAI, "", `{"error":{"message":"slow","type":"tokens","code":"rate_limit_exceeded"}}`, throttled},
 		{AzureOpenAI, "error", `{"type":"error","error":{"code":429}}`, transient},
 		{AzureOpenAI, "response.created", `{}`, pending},
+		{AzureOpenAI, "", `{"choices":[],"created":0,"id":"","model":"","object":"","prompt_filter_results":[{"prompt_index":0,"content_filter_results":{"hate":{"filtered":false,"severity":"safe"}}}]}`, pending},
+		{AzureOpenAI, "", `{"id":"","object":"","choices":[{"index":0,"finish_reason":null,"content_filter_results":{},"content_filter_offsets":{"check_offset":44}}]}`, pending},
+		{AzureOpenAI, "", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Hello"},"content_filter_results":{}}]}`, content},
 	} {
 		assert.Equal(t, row.want, row.vendor().Policy.Stream.Classify(row.name, []byte(row.data)), "%s %s", row.name, row.data)
 	}
@@ -552,9 +606,22 @@ func TestStreams(t *testing.T) {
 		start   = "event: message_start\ndata: {\"type\":\"message_start\"}\n\n"
 		content = "event: content_block_start\ndata: {\"type\":\"content_block_start\"}\n\n"
 		apiErr  = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"}}\n\n"
+
+		prompt   = "data: {\"choices\":[],\"prompt_filter_results\":[{\"prompt_index\":0}]}\n\n"
+		role     = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n"
+		text     = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n"
+		chunkErr = "data: {\"error\":{\"message\":\"The server had an error\",\"type\":\"server_error\"}}\n\n"
 	)
+	type api struct {
+		new              func(...string) *resilienthttp.Transport
+		host, path, text string // the second request is answered by the text
+	}
+	anthropic := api{Anthropic, "api.anthropic.com", "/v1/messages", content}
+	openAI := api{OpenAI, "api.openai.com", "/v1/chat/completions", text}
+	azure := api{AzureOpenAI, "mine.openai.azure.com", "/openai/deployments/gpt/chat/completions", text}
 	for _, row := range []struct {
-		name  string
+		name string
+		api
 		off   bool
 		first []string // chunks
 		pause time.Duration
@@ -562,19 +629,25 @@ func TestStreams(t *testing.T) {
 		calls int
 		took  time.Duration // until the return; 0: not checked
 	}{
-		{"api_error: repeated", false, []string{start, apiErr}, 0, content, 2, 0},
-		{"api_error, turned off: the event is returned", true, []string{start, apiErr}, 0, start + apiErr, 1, 0},
-		{"silent for 304 s after the start: whole", false, []string{start, content}, 304 * time.Second, start + content, 1, 10 * time.Second},
-		{"silent for 304 s between contents: whole", false, []string{content, content}, 304 * time.Second, content + content, 1, 0},
+		{"api_error: repeated", anthropic, false, []string{start, apiErr}, 0, content, 2, 0},
+		{"api_error, turned off: the event is returned", anthropic, true, []string{start, apiErr}, 0, start + apiErr, 1, 0},
+		{"silent for 304 s after the start: whole", anthropic, false, []string{start, content}, 304 * time.Second, start + content, 1, 10 * time.Second},
+		{"silent for 304 s between contents: whole", anthropic, false, []string{content, content}, 304 * time.Second, content + content, 1, 0},
+		{"chat completion, an error after the role: repeated", openAI, false, []string{role, chunkErr}, 0, text, 2, 0},
+		{"chat completion, an error after content: returned", openAI, false, []string{role, text, chunkErr}, 0, role + text + chunkErr, 1, 0},
+		{"chat completion, an end after the role: repeated", openAI, false, []string{role}, 0, text, 2, 0},
+		{"chat completion: whole", openAI, false, []string{role, text}, time.Second, role + text, 1, time.Second},
+		{"Azure, an error after the prompt's filter: repeated", azure, false, []string{prompt, role, chunkErr}, 0, text, 2, 0},
+		{"Azure, silent for 304 s after the prompt's filter: whole", azure, false, []string{prompt, text}, 304 * time.Second, prompt + text, 1, 10 * time.Second},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			calls := 0
-			server := memhttp.NewNetwork(t).Serve(t, "api.anthropic.com", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			server := memhttp.NewNetwork(t).Serve(t, row.host, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				calls++
 				w.Header().Set("Content-Type", "text/event-stream")
 				chunks := row.first
 				if calls > 1 {
-					chunks = []string{content}
+					chunks = []string{row.text}
 				}
 				for _, chunk := range chunks {
 					_, _ = io.WriteString(w, chunk)
@@ -582,13 +655,13 @@ func TestStreams(t *testing.T) {
 					time.Sleep(row.pause)
 				}
 			}))
-			tr := Anthropic()
+			tr := row.new()
 			tr.Base = server.Transport()
 			if row.off {
 				tr.Policy.Idempotent = nil
 			}
 			begin := time.Now()
-			req := request(t, http.MethodPost, "http://api.anthropic.com/v1/messages", strings.NewReader(`{"model":"claude-sonnet-4-5"}`))
+			req := request(t, http.MethodPost, "http://"+row.host+row.path, strings.NewReader(`{"model":"claude-sonnet-4-5"}`))
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
 			if row.took > 0 {

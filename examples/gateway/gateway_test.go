@@ -7,11 +7,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // Each handler rejects a request before the next handlers see it.
@@ -115,6 +119,52 @@ func TestHandler_passesOn(t *testing.T) {
 				handler.ServeHTTP(w, r)
 				require.Equal(t, want, w.Code)
 			}
+		})
+	}
+}
+
+// §4.18a: the client sees the last response only, so that must not hide what became of an attempt before it.
+func TestProxy_passesOnDoubt(t *testing.T) {
+	t.Parallel()
+	lost := faulttest.LoseResponse(faulttest.Status(http.StatusCreated))
+	refused := faulttest.Reply{Status: http.StatusServiceUnavailable, Header: http.Header{"Request-Executed": {"?0"}}}
+	overloaded := faulttest.Reply{Status: http.StatusServiceUnavailable, Header: http.Header{"X-Envoy-Overloaded": {"true"}}}
+	for _, row := range []struct {
+		name    string
+		answers []http.Handler
+		status  int
+		inDoubt bool
+	}{
+		{"not executed", []http.Handler{refused}, 503, false},
+		{"lost, then not executed", []http.Handler{lost, refused}, 502, true},
+		{"lost, then not executed, as Envoy says", []http.Handler{lost, overloaded}, 502, true},
+		{"429", []http.Handler{faulttest.Status(429)}, 429, false},
+		{"lost, then 429", []http.Handler{lost, faulttest.Status(429)}, 502, true},
+		{"declined", []http.Handler{faulttest.Status(402)}, 402, false},
+		{"lost, then 404 of another version", []http.Handler{lost, faulttest.Status(404)}, 502, true},
+		{"lost, then still in progress", []http.Handler{lost, faulttest.Status(409)}, 502, true},
+		{"lost, then 503", []http.Handler{lost, faulttest.Status(503)}, 503, true},
+		{"lost, then done", []http.Handler{lost, faulttest.Status(201)}, 201, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				api := faulttest.NewInMemory(t, faulttest.Sequence(row.answers...))
+				target, err := url.Parse(api.URL)
+				require.NoError(t, err)
+				g, err := newGateway(proxy(target, &resilienthttp.Transport{Base: api.Transport()}), 80)
+				require.NoError(t, err)
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody)
+				r.Header.Set("Authorization", "Bearer shop-token")
+				r.Header.Set("Idempotency-Key", "a")
+				w := httptest.NewRecorder()
+				g.handler().ServeHTTP(w, r)
+				resp := w.Result()
+				require.NoError(t, resp.Body.Close())
+				resp.Request = r // as the gateway's client has it
+				require.Equal(t, row.status, resp.StatusCode)
+				require.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, nil))
+			})
 		})
 	}
 }

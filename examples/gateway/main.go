@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 func main() {
@@ -78,8 +79,25 @@ func run(ctx context.Context, listener net.Listener, api string, capacity int) e
 // proxy forwards requests to the API. The Transport sends the deadline, the priority and the key of each
 // request.
 func proxy(api *url.URL, transport *resilienthttp.Transport) http.Handler {
-	return &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+	return &httputil.ReverseProxy{Transport: transport, ModifyResponse: passOnDoubt, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(api)
 		r.Out.SetBasicAuth(accountOf(r.In).name, "") // the token is the gateway's
 	}}
+}
+
+var errInDoubt = errors.New("gateway: an earlier attempt may have been executed, and the last response does not tell of it")
+
+// passOnDoubt returns an error, and so the client gets a 502, if the response would hide a doubt. The client sees the last
+// response only, but the Transport may have sent the request several times. If the first response was lost, a 429 or a
+// Request-Executed: ?0 to the second attempt is true of that attempt only. The client would take it for the whole request,
+// and charge the card a second time.
+func passOnDoubt(resp *http.Response) error {
+	if !resilienthttp.InDoubt(resp, nil) {
+		return nil
+	}
+	failed := resp.StatusCode >= http.StatusInternalServerError
+	if failed && idempotency.ClassifyForwarded(resp.StatusCode, resp.Header) == idempotency.Unknown {
+		return nil // the client reads the doubt from this response too
+	}
+	return errInDoubt
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/vendors"
 )
 
-// api is one of the two APIs.
+// api is one of the three APIs.
 type api struct {
 	path, body string // of a turn; %q is the prompt
 	keyHeader  string
@@ -29,6 +30,10 @@ var (
 		path: "/v1/responses", body: `{"model":"gpt-5","max_output_tokens":1900,"stream":true,"input":%q}`,
 		keyHeader: "Authorization", bearer: "Bearer ", profile: vendors.OpenAI,
 	}
+	openAIChat = api{
+		path: "/v1/chat/completions", body: `{"model":"gpt-5","max_completion_tokens":1900,"stream":true,"messages":[{"role":"user","content":%q}]}`,
+		keyHeader: "Authorization", bearer: "Bearer ", profile: vendors.OpenAI,
+	}
 	anthropic = api{
 		path: "/v1/messages", body: `{"model":"claude-sonnet-4-5","max_tokens":1900,"stream":true,"messages":[{"role":"user","content":%q}]}`,
 		keyHeader: "X-Api-Key", profile: vendors.Anthropic,
@@ -37,6 +42,7 @@ var (
 
 // pool are two keys, and a region with a key of its own.
 func (a api) pool(base *url.URL) []endpoints.Endpoint {
+	base = base.JoinPath("/") // a base without a path would make that of the region relative: "eu"
 	key := func(name string) http.Header { return http.Header{a.keyHeader: {a.bearer + name}} }
 	return []endpoints.Endpoint{
 		{Name: "key-1", URL: base, Header: key("key-1")},
@@ -54,16 +60,24 @@ func (a api) newClient(base *url.URL, below http.RoundTripper) *http.Client {
 	return &http.Client{Transport: &endpoints.Transport{Transport: t, Endpoints: a.pool(base)}}
 }
 
-// event is what the events of both APIs have in common.
+// event is what the events of the APIs have in common. Those of a Chat Completion have no type.
 type event struct {
-	Type  string          `json:"type"`
-	Delta json.RawMessage `json:"delta"` // a text, or an object with a text
-	Error struct {
+	Type    string          `json:"type"`
+	Delta   json.RawMessage `json:"delta"` // a text, or an object with a text
+	Choices []struct {
+		Delta struct {
+			Content string `json:"content"`
+		} `json:"delta"`
+	} `json:"choices"`
+	Error *struct {
 		Message string `json:"message"`
 	} `json:"error"`
 }
 
 func (e *event) text() (text string) {
+	if len(e.Choices) > 0 {
+		return e.Choices[0].Delta.Content
+	}
 	var delta struct {
 		Text string `json:"text"`
 	}
@@ -71,6 +85,17 @@ func (e *event) text() (text string) {
 		text = delta.Text
 	}
 	return text
+}
+
+// failure returns the error of a failure event.
+func (e *event) failure() error {
+	switch {
+	case e.Error != nil:
+		return fmt.Errorf("failure event: %s", e.Error.Message)
+	case e.Type == "error", e.Type == "response.failed":
+		return errors.New("failure event without a message")
+	}
+	return nil
 }
 
 // turn sends a prompt, and calls each with the texts of the answer as they come. The code has nothing about retries: a stream
@@ -101,17 +126,23 @@ func (a api) turn(ctx context.Context, client *http.Client, base *url.URL, promp
 		if !ok {
 			continue
 		}
+		if data == "[DONE]" { // of a Chat Completion
+			return nil
+		}
 		var e event
 		if err := json.Unmarshal([]byte(data), &e); err != nil {
 			return err
 		}
+		if err := e.failure(); err != nil {
+			return err
+		}
 		switch e.Type {
-		case "response.output_text.delta", "content_block_delta":
-			each(e.text())
+		case "response.output_text.delta", "content_block_delta", "":
+			if text := e.text(); text != "" { // the first chunk has the role alone
+				each(text)
+			}
 		case "response.completed", "message_stop":
 			return nil
-		case "error", "response.failed":
-			return fmt.Errorf("%s: %s", e.Type, e.Error.Message)
 		}
 	}
 }

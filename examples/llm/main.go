@@ -1,5 +1,5 @@
-// Llm talks to the APIs of two language models, with two keys and a region for each. Their streams fail after the status 200,
-// and their quotas count tokens.
+// Llm talks to three APIs of language models: Responses, Chat Completions and Messages, with two keys and a region for each. Their
+// streams fail after the status 200, and their quotas count tokens.
 //
 // Run it from the root of the repository. It takes about 70 s:
 //
@@ -30,6 +30,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/endpoints"
 )
 
+var apis = []api{openAI, openAIChat, anthropic}
+
 const (
 	turns    = 48 // of each API
 	every    = time.Second
@@ -44,7 +46,7 @@ func main() {
 		}
 		server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 		go func() { _ = server.Serve(listener) }()
-		return &url.URL{Scheme: "http", Host: listener.Addr().String(), Path: "/"}, http.DefaultTransport, nil
+		return &url.URL{Scheme: "http", Host: listener.Addr().String()}, http.DefaultTransport, nil
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "llm:", err)
@@ -83,7 +85,7 @@ func run(out io.Writer, open func(http.Handler) (*url.URL, http.RoundTripper, er
 		if err != nil {
 			return err
 		}
-		for _, a := range []api{openAI, anthropic} {
+		for _, a := range apis {
 			client := c.newClient(a, base, below)
 			for n := 1; n <= turns; n++ {
 				all.Go(func() {
@@ -94,17 +96,24 @@ func run(out io.Writer, open func(http.Handler) (*url.URL, http.RoundTripper, er
 		}
 	}
 	all.Wait()
-	fmt.Fprintf(out, "%-18s%10s%14s%12s%9s\n", "client", "succeeded", "billed twice", "first text", "slowest")
+	fmt.Fprintf(out, "%-18s%11s%14s%12s%9s\n", "client", "succeeded", "billed twice", "first text", "slowest")
 	for _, c := range columns {
 		slices.Sort(c.first)
 		twice := 0
 		for _, n := range c.model.billed {
 			twice += n / 2
 		}
-		text := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-		fmt.Fprintf(out, "%-18s%4d of %2d%14d%12s%9s\n", c.name, c.succeeded, 2*turns, twice, text(c.first[len(c.first)/2]), text(c.first[len(c.first)-1]))
+		fmt.Fprintf(out, "%-18s%4d of %3d%14d%12s%9s\n", c.name, c.succeeded, len(apis)*turns, twice, c.quantile(50), c.quantile(100))
 	}
 	return nil
+}
+
+// quantile is a time until the first text, of those that are sorted.
+func (c *column) quantile(percent int) string {
+	if len(c.first) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f s", c.first[(len(c.first)*percent-1)/100].Seconds())
 }
 
 func (c *column) turn(a api, client *http.Client, base *url.URL, n int) {

@@ -35,7 +35,7 @@ func faultOf(turn int) fault {
 	return 1 + fault(turn/faultEach-1)%(faults-1)
 }
 
-// The texts of the two APIs.
+// The texts of the three APIs.
 type texts struct{ begin, overloaded, serverError, content, end string }
 
 var (
@@ -44,6 +44,12 @@ var (
 		overloaded:  `{"type":"error","code":"server_is_overloaded","error":{"code":"server_is_overloaded","message":"overloaded"}}`,
 		serverError: `{"type":"response.failed","response":{"error":{"code":"server_error"}}}`,
 		content:     `{"type":"response.output_text.delta","delta":"Hello"}`, end: `{"type":"response.completed"}`,
+	}
+	chatTexts = texts{
+		begin:       `{"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`,
+		overloaded:  `{"error":{"code":"server_is_overloaded","message":"overloaded"}}`,
+		serverError: `{"error":{"type":"server_error","message":"The server had an error while processing your request."}}`,
+		content:     `{"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}`, end: `[DONE]`,
 	}
 	anthropicTexts = texts{
 		begin:       `{"type":"message_start"}`,
@@ -59,7 +65,7 @@ const (
 	thinks          = 500 * time.Millisecond // until the first text
 )
 
-// model is a server with both APIs. Each key has a bucket of tokens for each of them.
+// model is a server with the three APIs. Each key has a bucket of tokens for each of them.
 type model struct {
 	mu     sync.Mutex
 	tokens map[string]float64
@@ -82,8 +88,11 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	say, of := openAITexts, "openai "
-	if strings.HasSuffix(r.URL.Path, "/messages") {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/messages"):
 		say, of = anthropicTexts, "anthropic "
+	case strings.HasSuffix(r.URL.Path, "/chat/completions"):
+		say, of = chatTexts, "chat "
 	}
 	f, ok := m.admit(w.Header(), of+number, of+r.Header.Get("Authorization")+r.Header.Get("X-Api-Key"), n)
 	if !ok {
