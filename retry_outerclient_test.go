@@ -48,7 +48,7 @@ func TestRetriesOfAnSDK(t *testing.T) {
 			base := script(status(503))
 			req := get(t)
 			req.Header.Set(row.header, row.value)
-			resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
+			resp := roundTrip(t, (&resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: 4}}), req)
 			readAll(t, resp)
 			if row.owns {
 				require.Len(t, base.calls(), 1)
