@@ -15,8 +15,8 @@ import (
 
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
 // failed for 20 s, calls wait for 2 s at most. Each scope has a circuit for each [Priority]. It opens when nothing works any
-// more: FailureRatio of at least MinRequests results in the Window are failures, chance does not explain a series of failures,
-// or at a failure without tokens nothing has succeeded for a Window. While it is open, it holds the routes that have failed.
+// more: FailureRatio of at least MinRequests results in the Window are failures, or chance does not explain a series of
+// failures. While it is open, it holds the routes that have failed.
 // A call of any other route is sent at once and tests that route, unless its request must not be repeated. See
 // docs/circuit-breaker.md.
 //

@@ -50,8 +50,9 @@ type RateLimit struct {
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
 	// longer than MaxWait. Zero means until the call's deadline, or 60 s without one. A negative
 	// duration means that calls never wait, except 250 ms for Shared. While rejections block the
-	// scope, Policy.MaxRetryAfter limits the wait too. Without a deadline, MaxWait also limits the
-	// time in which a rejected call needs no retry token.
+	// scope, Policy.MaxRetryAfter limits the wait too. A call without a deadline that a limit has
+	// rejected waits no longer than MaxWait from its beginning, also for its turn to be sent again
+	// (see Budget).
 	MaxWait time.Duration
 
 	// MaxBlock is the maximum time for which a server may block a scope: if a quota's reset is later,

@@ -39,11 +39,11 @@ func TestStopReason_order(t *testing.T) {
 		{"not idempotent", resilienthttp.ErrNotIdempotent, func(s *setup) {
 			s.tr.Idempotency.Disabled, s.req.Method = true, "POST"
 		}},
-		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
-		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
 		{"another layer owns retries", resilienthttp.ErrSingleAttempt, func(s *setup) {
 			s.ctx = resilienthttp.WithSingleAttempt(s.ctx)
 		}},
+		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
+		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
 		{"the breaker is open", resilienthttp.ErrBreakerOpen, func(s *setup) { s.tr.Breaker = nervous(24 * time.Hour) }},
 		{"the server asks for more than allowed", resilienthttp.ErrRetryAfter, func(s *setup) { s.tr.Policy.MaxRetryAfter = time.Second }},
 		{"the deadline comes first", resilienthttp.ErrDeadline, func(s *setup) { s.ctx = until(s.t, s.ctx, 10*time.Second) }},
