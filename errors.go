@@ -46,7 +46,8 @@ var (
 	// Backoff has no further wait, or the server sent nothing for 15 minutes.
 	ErrMaxAttempts = newReason("max_attempts", "no retries left")
 
-	// ErrBudgetExhausted means that the retry budget of the scope has too few tokens.
+	// ErrBudgetExhausted means that the retry budget of the scope has too few tokens, and that the call must not wait for
+	// them, or has waited without a result.
 	ErrBudgetExhausted = newReason("budget_exhausted", "retry budget exhausted")
 
 	// ErrNotReplayable means that the request has a body and no GetBody, or that GetBody failed.

@@ -70,8 +70,7 @@ func randomUpTo(d time.Duration) time.Duration { return time.Duration(rand.Uint6
 var earlyWaits = [defaultMaxAttempts - 2]time.Duration{250 * time.Millisecond, 1250 * time.Millisecond, 4 * time.Second, 8 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
-	afterOverload = 2 // the early wait with which the series begins after overload
-	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
+	afterSlow = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
 	seriesTime = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
 )
@@ -101,11 +100,11 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 		return state.wait + asked
 	}
 	wait := c.nextWait(failed, now)
-	if state.series.over {
-		state.wait = wait - randomUpTo(wait/4) // as late as possible, and not at the same time as others
-	} else {
-		state.wait = randomUpTo(wait)
+	spread := wait
+	if state.series.over || failed.outcome.Trouble == outcome.Busy {
+		spread /= 4 // as late as possible, or the other attempt needs time
 	}
+	state.wait = wait - randomUpTo(spread)
 	return max(state.wait, c.named(asked, now))
 }
 
@@ -130,8 +129,6 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.over = true
 	case failed.outcome.Trouble == outcome.Busy:
 		s.step = max(s.step, afterSlow)
-	case failed.outcome.Trouble == outcome.Overload:
-		s.step = max(s.step, afterOverload)
 	}
 	attempts, remaining := c.policy.MaxAttempts, c.timeLeft(failed, now)
 	if attempts > defaultMaxAttempts {

@@ -21,7 +21,7 @@ import (
 
 // LogTrace returns hooks that write structured records to logger. nil means slog.Default at the
 // time of each record. Failed attempts and changes of a circuit are warnings, failed calls are
-// errors, and waits are written at the level info. If the logger writes the level debug, the record
+// errors (warnings if another layer owns their retries), and waits are written at the level info. If the logger writes the level debug, the record
 // of a failed call has the transcript of Call.Explain. A record has no path, query, header value or
 // body, and only a short hash of the idempotency key. In a second, at most 100 failed calls are written, and all
 // that are in doubt, and at most ten records of each other event. docs/telemetry.md lists the events and keys.
@@ -154,6 +154,9 @@ func (l *traceLogger) call(c *Call) {
 	ctx, doubt := c.Request.Context(), InDoubt(c.Response, c.Err)
 	if failed || doubt {
 		level, event, rate = slog.LevelError, "call_failed", failedCallRate
+		if c.of != nil && c.of.owner == ownerOther {
+			level = slog.LevelWarn // the other layer decides whether its own call fails
+		}
 		attrs = append(attrs, keyAttrs(c.of)...)
 		if doubt {
 			rate = 0 // a person has to look at it

@@ -97,12 +97,12 @@ func (p *plan) mayRepeat() (reason error) {
 	switch {
 	case !p.harmless():
 		return ErrNotIdempotent
+	case p.owner != ownerCall: // before all that is a matter of this layer only
+		return ErrSingleAttempt
 	case !p.replayable:
 		return ErrNotReplayable
 	case p.maxAttempts() <= 1, !p.isAsked() && (p.number >= p.maxAttempts() || p.isLastWait()), p.usedAllTime():
 		return p.whyNoAttempt()
-	case p.owner != ownerCall:
-		return ErrSingleAttempt
 	}
 	return nil
 }

@@ -22,8 +22,9 @@ const (
 // WithPolicy that of one call. See docs/retries.md and docs/deadlines.md.
 type Policy struct {
 	// MaxAttempts is the maximum number of attempts of a call, without hedges. Zero means 6; the
-	// default Backoff makes 5 of them if no deadline is near. A negative number means 1. The
-	// maximum is 100.
+	// default Backoff makes 5 or 6 of them if no deadline is near. A negative number means 1. The
+	// maximum is 100. If a limit has rejected an attempt and asked for a wait of 0.5 s or more, the
+	// next attempt does not count, unless the maximum is 1.
 	MaxAttempts int
 
 	// AttemptTimeout is the maximum time from sending a request until its response headers
@@ -44,10 +45,10 @@ type Policy struct {
 	MaxRetryAfter time.Duration
 
 	// Backoff returns the wait before a retry, to which the wait that the server asks for is
-	// added. It must be safe for concurrent use. nil means waits of up to 100 ms, 500 ms, 2.5 s
-	// and 5 s. A last wait ends before the deadline, or 10 s after the first failure. After
-	// overload and timeouts, and while all calls of the scope fail, early waits are omitted. The
-	// wait that the server asks for is then a minimum. See docs/backoff.md.
+	// added. It must be safe for concurrent use. nil means random waits of up to 250 ms, 1.25 s,
+	// 4 s and 8 s. A last wait ends before the deadline, or 10 s after the first failure. After
+	// timeouts, and while all calls of the scope fail, early waits are omitted. The wait that the
+	// server asks for is then a minimum. See docs/backoff.md.
 	Backoff Backoff `json:"-"`
 
 	// Classify overrides the classification of an attempt by its status, header and error. nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -38,11 +39,11 @@ func TestStopReason_order(t *testing.T) {
 		{"not idempotent", resilienthttp.ErrNotIdempotent, func(s *setup) {
 			s.tr.Idempotency.Disabled, s.req.Method = true, "POST"
 		}},
-		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
-		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
 		{"another layer owns retries", resilienthttp.ErrSingleAttempt, func(s *setup) {
 			s.ctx = resilienthttp.WithSingleAttempt(s.ctx)
 		}},
+		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
+		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
 		{"the breaker is open", resilienthttp.ErrBreakerOpen, func(s *setup) { s.tr.Breaker = nervous(24 * time.Hour) }},
 		{"the server asks for more than allowed", resilienthttp.ErrRetryAfter, func(s *setup) { s.tr.Policy.MaxRetryAfter = time.Second }},
 		{"the deadline comes first", resilienthttp.ErrDeadline, func(s *setup) { s.ctx = until(s.t, s.ctx, 10*time.Second) }},
@@ -389,8 +390,8 @@ func TestSingleClient_getsItsAttempts(t *testing.T) {
 	}
 }
 
-// L3: the waits of one call to a server that fails in one way. Each is drawn from the last
-// quarter of the row's value.
+// L3: the waits of one call to a server that fails in one way. The early ones are random from zero, and one that might not fit is
+// the last one instead, which is drawn from the last quarter of the time that is left.
 func TestWaitsBeforeRetries(t *testing.T) {
 	const (
 		ms   = time.Millisecond
@@ -399,6 +400,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 	)
 	succeeds := []step{status(200)}
 	timesOut := failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
+	all := []time.Duration{250 * ms, 1250 * ms, 4 * s, 8 * s, rest}
 	for _, tt := range []struct {
 		name     string
 		max      int           // MaxAttempts
@@ -406,38 +408,35 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		pause    time.Duration // after them
 		deadline time.Duration // 0: none
 		failure  step
-		want     []time.Duration
+		want     []time.Duration // at most
 	}{
-		{name: "500, no deadline: until 10 s after the first failure", failure: status(500), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
-		{name: "500, deadline 30 s: all five", failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "500, deadline 10 min: as without", failure: status(500), deadline: 10 * time.Minute, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
-		{name: "500, deadline 5 s: 2.5 s would leave enough", failure: status(500), deadline: 5 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
-		{name: "500, deadline 4 s: 2.5 s would leave too little", failure: status(500), deadline: 4 * s, want: []time.Duration{100 * ms, 500 * ms, rest}},
+		{name: "500, no deadline: until 10 s after the first failure", failure: status(500), want: all},
+		{name: "500, deadline 30 s: all five", failure: status(500), deadline: 30 * s, want: all},
+		{name: "500, deadline 10 min: as without", failure: status(500), deadline: 10 * time.Minute, want: all},
+		{name: "500, deadline 5 s: three or four", failure: status(500), deadline: 5 * s, want: []time.Duration{250 * ms, 1250 * ms, 4 * s, rest}},
+		{name: "500, deadline 4 s: 4 s would leave too little", failure: status(500), deadline: 4 * s, want: []time.Duration{250 * ms, 1250 * ms, rest}},
 		{name: "500, deadline 150 ms: the last at once", failure: status(500), deadline: 150 * ms, want: []time.Duration{rest}},
-		{name: "a reset is like a 500", failure: failing(errReset), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
-		{name: "503: from 500 ms on", failure: status(503), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "529: from 500 ms on", failure: status(529), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "429: from 500 ms on", failure: status(429), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "connection refused: from 500 ms on", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "a reset is like a 500", failure: failing(errReset), want: all},
+		{name: "so is a 503", failure: status(503), deadline: 30 * s, want: all},
+		{name: "a 429", failure: status(429), deadline: 30 * s, want: all},
+		{name: "and a refused connection", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: all},
 		{name: "a timeout of a server that never responded: the rest", failure: timesOut, deadline: 30 * s, want: []time.Duration{rest}},
-		{name: "a timeout, 2.4 s after a success: 2.5 s, then the rest", before: succeeds, pause: 2400 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{2500 * ms, rest}},
-		{name: "a timeout, 2.6 s after a success: the rest", before: succeeds, pause: 2600 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
+		{name: "a timeout, 3.9 s after a success: 4 s, then the rest", before: succeeds, pause: 3900 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{4 * s, rest}},
+		{name: "a timeout, 4.1 s after a success: the rest", before: succeeds, pause: 4100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
 		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
 		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
-		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "the last call got a 429: all five", before: []step{status(429)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
-		{name: "MaxAttempts 2: the first alone", max: 2, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms}},
-		{name: "MaxAttempts 3: the first and the last", max: 3, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, rest}},
-		{name: "MaxAttempts 3, 503", max: 3, failure: status(503), deadline: 30 * s, want: []time.Duration{500 * ms, rest}},
-		{name: "MaxAttempts 5: three and the last", max: 5, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
-		{name: "MaxAttempts 9: 5 s again and again", max: 9, failure: status(500), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 5 * s, 10 * s}},
-		{name: "MaxAttempts 7: the last wait is 10 s", max: 7, failure: status(500), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s}},
-		{name: "MaxAttempts 7, deadline 10 min: as without", max: 7, failure: status(500), deadline: 10 * time.Minute, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s}},
-		{name: "MaxAttempts 7, 503: from 500 ms on, the 5 s once more", max: 7, failure: status(503), want: []time.Duration{500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 10 * s}},
-		{name: "MaxAttempts 7, a timeout of a server that never responded: 10 s", max: 7, failure: timesOut, want: []time.Duration{10 * s}},
-		{name: "MaxAttempts 9, deadline 18 s: as long as there is time", max: 9, failure: status(500), deadline: 18 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, rest}},
-		{name: "responses after 8 s: the last wait is as short as the first", failure: after(8*s, status(500)), want: []time.Duration{100 * ms, 500 * ms, 100 * ms}},
+		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: all},
+		{name: "the last call got a 429: all five", before: []step{status(429)}, failure: status(500), deadline: 30 * s, want: all},
+		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: all},
+		{name: "MaxAttempts 2: the first alone", max: 2, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms}},
+		{name: "MaxAttempts 3: the first and the last", max: 3, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms, rest}},
+		{name: "MaxAttempts 5: three and the last", max: 5, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms, 1250 * ms, 4 * s, rest}},
+		{name: "MaxAttempts 9: 8 s again and again, and the last up to 10 s", max: 9, failure: status(500), want: []time.Duration{250 * ms, 1250 * ms, 4 * s, 8 * s, 8 * s, 8 * s, 8 * s, rest}},
+		{name: "MaxAttempts 7", max: 7, failure: status(500), want: []time.Duration{250 * ms, 1250 * ms, 4 * s, 8 * s, 8 * s, rest}},
+		{name: "MaxAttempts 7, deadline 10 min: as without", max: 7, failure: status(500), deadline: 10 * time.Minute, want: []time.Duration{250 * ms, 1250 * ms, 4 * s, 8 * s, 8 * s, rest}},
+		{name: "MaxAttempts 7, a timeout of a server that never responded: up to 10 s", max: 7, failure: timesOut, want: []time.Duration{rest}},
+		{name: "MaxAttempts 9, deadline 18 s: as long as there is time", max: 9, failure: status(500), deadline: 18 * s, want: []time.Duration{250 * ms, 1250 * ms, 4 * s, 8 * s, 8 * s, 8 * s, 8 * s, rest}},
+		{name: "responses after 8 s: the last wait is as short as the first", failure: after(8*s, status(500)), want: []time.Duration{250 * ms, 1250 * ms, rest}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			for range 20 {
@@ -452,23 +451,74 @@ func TestWaitsBeforeRetries(t *testing.T) {
 				}
 				time.Sleep(tt.pause)
 				base = script(tt.failure)
-				begun := time.Now()
+				end := time.Now().Add(tt.deadline - ms)
 				attempts := tripped(t, tr, get(t).WithContext(withDeadline(t, tt.deadline)))
-				require.Len(t, attempts, len(tt.want)+1)
-				for i, want := range tt.want {
-					failed := attempts[i].Start.Add(attempts[i].Latency)
-					switch end := attempts[0].Start.Add(attempts[0].Latency + 10*s); {
-					case want == rest && tt.deadline > 0 && tt.deadline <= time.Minute:
-						want = begun.Add(tt.deadline - ms).Sub(failed)
-					case want == rest:
-						want = end.Sub(failed)
+				near := tt.deadline > 0 && tt.deadline <= time.Minute
+				if !near {
+					end = attempts[0].Start.Add(attempts[0].Latency + 10*s)
+				}
+				waits := attempts[:len(attempts)-1]
+				require.LessOrEqual(t, len(waits), len(tt.want))
+				for i := range waits {
+					failed := waits[i].Start.Add(waits[i].Latency)
+					left := end.Sub(failed)
+					if !near {
+						left = max(left, 250*ms)
 					}
-					require.LessOrEqual(t, attempts[i].RetryWait, want, "wait %d", i+1)
-					require.GreaterOrEqual(t, attempts[i].RetryWait, want*3/4, "wait %d", i+1)
+					if tt.max > 6 && !near {
+						left = 10 * s
+					}
+					if upper := tt.want[i]; upper != rest && upper <= left {
+						require.LessOrEqual(t, waits[i].RetryWait, upper, "wait %d", i+1)
+						continue
+					}
+					require.LessOrEqual(t, waits[i].RetryWait, left, "wait %d", i+1)
+					require.GreaterOrEqual(t, waits[i].RetryWait, left*3/4, "wait %d", i+1)
+					require.Len(t, waits, i+1, "it is the last")
 				}
 			}
 		})
 	}
+}
+
+// L3: clients that failed in the same instant come back at any time until the upper bound, and not at its end.
+func TestEarlyWaits_areFromZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 200
+		early := 0
+		for range calls {
+			tr := &resilienthttp.Transport{Base: script(status(500), status(200))}
+			if tripped(t, tr, get(t))[0].RetryWait < 125*time.Millisecond {
+				early++
+			}
+		}
+		require.InDelta(t, calls/2, early, calls/5, "half of them wait less than half of the bound")
+	})
+}
+
+// L3: retries that an open circuit holds come back at different times, although the deadlines of their calls are the same.
+func TestHeldRetries_comeAtDifferentTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		sent := map[time.Duration]int{}
+		begun := time.Now()
+		var all sync.WaitGroup
+		const clients = 100
+		for range clients {
+			tr := &resilienthttp.Transport{Breaker: nervous(time.Millisecond), Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				sent[time.Since(begun).Truncate(10*time.Millisecond)]++
+				return status(500)(r)
+			})}
+			all.Go(func() { tripped(t, tr, get(t).WithContext(withDeadline(t, 10*time.Second))) })
+		}
+		all.Wait()
+		delete(sent, 0)
+		for at, n := range sent {
+			require.LessOrEqual(t, n, clients/4, "at %v", at)
+		}
+	})
 }
 
 // §4.11: the jitter on Retry-After never passes a deadline that Retry-After respects.

@@ -719,6 +719,35 @@ func TestLogTrace_night(t *testing.T) {
 	}
 }
 
+// If another layer owns the retries, the end of one of its attempts is no error of the program, and the reason is that layer.
+// The body without GetBody is that of durable.HTTP.
+func TestLogTrace_anotherLayerRetries(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		single     bool
+		level, why string
+	}{
+		{"the call owns its retries", false, "ERROR", "not_replayable"},
+		{"another layer owns them", true, "WARN", "single_attempt"},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				tr := bareTransport(puppetStatus(502), 3)
+				tr.Trace = trace
+				ctx := t.Context()
+				if row.single {
+					ctx = resilienthttp.WithSingleAttempt(ctx)
+				}
+				req := newCall(ctx, t, http.MethodPost, "body")
+				req.GetBody = nil
+				tripped(t, tr, req)
+			})
+			last := records[len(records)-1]
+			require.Equal(t, []any{"call_failed", row.level, row.why, true}, []any{last["event"], last["level"], last["stop_reason"], last["in_doubt"]})
+		})
+	}
+}
+
 // T13: responses 4xx that are not retried are logged once a minute and scope.
 func TestLogTrace_clientErrors(t *testing.T) {
 	for _, row := range []struct {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -336,36 +337,30 @@ func downloadsExample(t *testing.T) string {
 // backoffExample makes many calls, because the waits are random, and has the range of each wait.
 func backoffExample(t *testing.T) string {
 	const calls = 1000
-	titles := []string{"each response is"}
-	rows := [][]string{{"wait before retry 1"}, {"wait before retry 2"}, {"wait before retry 3"}, {"attempts"}, {"calls that end in time"}}
-	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
-		base := &statusOrError{status: status}
-		waits, sent, inTime := make([][]time.Duration, 3), []int(nil), 0
-		for range calls {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			resp, err := call(t, &resilienthttp.Transport{Base: base}, http.MethodGet, "http://api.test/", "", with(ctx))
-			require.NoError(t, err)
-			if ctx.Err() == nil {
-				inTime++
-			}
-			cancel()
-			attempts := resilienthttp.Attempts(resp)
-			for i := range waits {
-				waits[i] = append(waits[i], attempts[i].RetryWait)
-			}
-			sent = append(sent, len(attempts))
+	waits, sent, inTime := make([][]time.Duration, 4), []int(nil), 0
+	for range calls {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		base := &statusOrError{status: http.StatusInternalServerError}
+		resp, err := call(t, &resilienthttp.Transport{Base: base}, http.MethodGet, "http://api.test/", "", with(ctx))
+		require.NoError(t, err)
+		if ctx.Err() == nil {
+			inTime++
 		}
-		slices.Sort(sent)
-		column := []string{
-			spread(waits[0]), spread(waits[1]), spread(waits[2]),
-			strings.Trim(fmt.Sprint(slices.Compact(sent)), "[]"), fmt.Sprintf("%d of %d", inTime, calls),
+		cancel()
+		attempts := resilienthttp.Attempts(resp)
+		for i := range waits {
+			waits[i] = append(waits[i], attempts[i].RetryWait)
 		}
-		for i := range rows {
-			rows[i] = append(rows[i], column[i])
-		}
-		titles = append(titles, strconv.Itoa(status))
+		sent = append(sent, len(attempts))
 	}
-	return transcript.Table(titles, rows)
+	var rows [][]string
+	for i := range waits {
+		rows = append(rows, []string{fmt.Sprint("wait before retry ", i+1), spread(waits[i])})
+	}
+	slices.Sort(sent)
+	rows = append(rows, []string{"attempts", strings.Trim(fmt.Sprint(slices.Compact(sent)), "[]")},
+		[]string{"calls that end in time", fmt.Sprintf("%d of %d", inTime, calls)})
+	return transcript.Table([]string{"each response is", "500"}, rows)
 }
 
 // spread returns the range of random times. The longest is rounded up to two digits or less, and the
@@ -381,28 +376,65 @@ func spread(times []time.Duration) string {
 	return slices.Min(times).Truncate(digit/4).String() + "–" + longest.String()
 }
 
-// retryBudgetExample has an outage of more than two minutes, and one failure after it.
+// retryBudgetExample has ten calls a second to a server that fails for ten seconds, with the budget and without. The circuit is
+// off. The requests are the mean of five runs, because the waits are random.
 func retryBudgetExample(t *testing.T) string {
-	api := faulttest.NewInMemory(t, faulttest.Script{
-		{Until: 135 * time.Second, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
-		{After: 295 * time.Second, Times: 1, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
-		{Handler: usual(faulttest.OK(""))},
-	})
-	transport := &resilienthttp.Transport{Base: api.Transport(), Breaker: &resilienthttp.Breaker{MaxWait: -1}}
-	e := newEvents("calls", "attempts", "result", "no retry because", "tokens left")
-	for time.Since(e.start) < 320*time.Second {
-		at := time.Now()
-		resp, err := call(t, transport, http.MethodGet, api.URL+"/orders", "")
-		require.NoError(t, err)
-		attempts, reason := resilienthttp.Attempts(resp), ""
-		if stop := attempts[len(attempts)-1].StopReason; stop != nil {
-			reason = stop.Error()
+	const runs = 5
+	var rows [][]string
+	for _, row := range []struct {
+		name  string
+		ratio float64
+	}{{"the default", 0}, {"none: Ratio -1", -1}} {
+		requests, least := 0.0, callsOfOutage-1
+		for range runs {
+			n, ok := outageWithBudget(t, &resilienthttp.Budget{Ratio: row.ratio})
+			requests += float64(n) / runs
+			least = min(least, ok)
 		}
-		left := transport.State().Scopes[0].Budget.Remaining
-		e.addCall(at, fmt.Sprintf("%.1f", left), strconv.Itoa(len(attempts)), result(resp, err), reason)
-		time.Sleep(15*time.Second - time.Since(at))
+		perCall := math.Round(5*requests/callsOfOutage) / 5
+		rows = append(rows, []string{row.name, fmt.Sprintf("%.1f", perCall), fmt.Sprintf("at least %d of %d", least/5*5, callsOfOutage)})
 	}
-	return e.String()
+	return transcript.Table([]string{"budget", "requests in the 10 s, for each call of them", "calls that began in them and got a 200"}, rows)
+}
+
+const callsOfOutage = 100
+
+// outageWithBudget returns the requests that the server gets while it fails, and how many calls that began then are answered.
+func outageWithBudget(t *testing.T, budget *resilienthttp.Budget) (requests, answered int) {
+	t.Helper()
+	const healthy, fails, interval = 10 * time.Second, 10 * time.Second, 100 * time.Millisecond
+	start := time.Now()
+	duringOutage := func(at time.Duration) bool { return at >= healthy && at < healthy+fails }
+	var mu sync.Mutex
+	base := observed(func(r *http.Request) (*http.Response, error) {
+		status := http.StatusOK
+		if duringOutage(time.Since(start)) {
+			status = http.StatusInternalServerError
+			mu.Lock()
+			requests++
+			mu.Unlock()
+		}
+		time.Sleep(latency)
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	})
+	transport := &resilienthttp.Transport{Base: base, Budget: budget, Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
+	var calls sync.WaitGroup
+	for range 2*callsOfOutage + 100 {
+		at := time.Since(start)
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			resp, err := call(t, transport, http.MethodGet, "http://api.test/", "", with(ctx))
+			if err == nil && resp.StatusCode == http.StatusOK && duringOutage(at) {
+				mu.Lock()
+				answered++
+				mu.Unlock()
+			}
+		})
+		time.Sleep(interval)
+	}
+	calls.Wait()
+	return requests, answered
 }
 
 // shortOutageExample has a server that is away for four seconds.
@@ -457,16 +489,17 @@ func outageExample(t *testing.T, away, deadline time.Duration, times ...time.Dur
 	var rows [][]string
 	for i, p := range phases {
 		rows = append(rows, []string{
-			transcript.Duration(times[i]), twenties(p.begun), twenties(p.answered), p.requests(), "at most " + p.longestTime(), p.circuit(),
+			transcript.Duration(times[i]), twenties(p.begun), twenties(p.answered), p.requests(), "at most " + p.usuallyTakes(), p.circuit(),
 		})
 	}
-	return transcript.Table([]string{"from", "calls begun", "answered", "requests sent", "a call takes", "circuit"}, rows)
+	return transcript.Table([]string{"from", "calls begun", "answered", "requests sent", "19 of 20 calls take", "circuit"}, rows)
 }
 
 // phase is a part of the runs.
 type phase struct {
-	begun, answered, sent  []int // of each run
-	longest, opens, closes time.Duration
+	begun, answered, sent []int // of each run
+	took                  []time.Duration
+	opens, closes         time.Duration
 }
 
 func (p *phase) add(r *outage, from, until time.Duration) {
@@ -479,7 +512,7 @@ func (p *phase) add(r *outage, from, until time.Duration) {
 		if r.answered[at] {
 			answered++
 		}
-		p.longest = max(p.longest, took)
+		p.took = append(p.took, took)
 	}
 	in := func(times []time.Duration) []time.Duration {
 		return slices.DeleteFunc(slices.Clone(times), func(at time.Duration) bool { return at < from || at >= until })
@@ -505,11 +538,14 @@ func (p *phase) requests() string {
 	return "at most " + strconv.Itoa(2*begun)
 }
 
-func (p *phase) longestTime() string {
-	if p.longest <= 5*latency { // no call waited
-		return roundedUp(p.longest, time.Second/2)
+// usuallyTakes returns a bound of the times of 19 of 20 calls. The longest of all differs too much from run to run.
+func (p *phase) usuallyTakes() string {
+	slices.Sort(p.took)
+	usually := p.took[len(p.took)*19/20]
+	if usually <= 5*latency { // no call waited
+		return roundedUp(usually, time.Second/2)
 	}
-	return roundedUp(p.longest, 5*time.Second)
+	return roundedUp(usually, 5*time.Second)
 }
 
 func (p *phase) circuit() string {

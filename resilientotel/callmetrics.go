@@ -15,8 +15,8 @@ import (
 
 // callMetrics are the metrics that are recorded at the end of a call.
 type callMetrics struct {
-	duration, wait                                metric.Float64Histogram
-	retries, denied, rejections, hedges, breakers *scopedCounter
+	duration, wait                                         metric.Float64Histogram
+	retries, denied, rejections, inDoubt, hedges, breakers *scopedCounter
 
 	maxUpstreams int
 	upstreams    table[upstream, upstream]
@@ -43,8 +43,10 @@ func newCallMetrics(m *meter, limit int) *callMetrics {
 		retries:    m.scopedCounter(keyRetryReason, metricRetries, "{retry}", "Retries, by cause."),
 		denied:     m.scopedCounter(keyStopReason, metricRetriesDenied, "{call}", "Calls that failed and were not retried, by reason."),
 		rejections: m.scopedCounter(keyRejectedBy, metricRejections, "{call}", "Calls that the breaker or the rate limiter rejected."),
-		hedges:     m.scopedCounter(keyHedgeWon, metricHedges, "{hedge}", "Hedges, by whether their response was the first."),
-		breakers:   m.scopedCounter(keyBreakerTo, metricTransitions, "{transition}", "Changes of circuit breakers, by new state."),
+		inDoubt: m.scopedCounter(semconv.HTTPRequestMethodKey, metricCallsInDoubt, "{call}",
+			"Calls that ended without a proof that the server has done their work, or has not."),
+		hedges:   m.scopedCounter(keyHedgeWon, metricHedges, "{hedge}", "Hedges, by whether their response was the first."),
+		breakers: m.scopedCounter(keyBreakerTo, metricTransitions, "{transition}", "Changes of circuit breakers, by new state."),
 
 		maxUpstreams: limit,
 	}
@@ -70,6 +72,9 @@ func (m *callMetrics) record(ctx context.Context, c *resilienthttp.Call, scope s
 	m.duration.Record(ctx, c.Latency.Seconds(), m.calls.of(callSeries{of, methodName(c.Request.Method), s.errorType, s.outcome}).record...)
 	for i := range c.Attempts {
 		m.recordAttempt(ctx, c, i, scope)
+	}
+	if resilienthttp.InDoubt(c.Response, c.Err) {
+		m.inDoubt.count(ctx, scoped{scope: scope, value: methodName(c.Request.Method)})
 	}
 	m.recordWait(ctx, scope, waitBackoff, s.retryWait)
 	m.recordWait(ctx, scope, waitQuota, s.quota)

@@ -77,6 +77,9 @@ func doEverything(t *testing.T, i *Instrumentation) {
 		}
 		_ = called(t, rt, get(t, resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityBatch), url))
 	}
+	post := get(t, t.Context(), url)
+	post.Method = http.MethodPost
+	_ = called(t, i.Wrap(&resilienthttp.Transport{Base: script(answer{err: errors.New("broken")}), Policy: resilienthttp.Policy{MaxAttempts: -1}}), post)
 	handler := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "shop", nil }, http.NotFoundHandler())
 	handler.Trace = i.TraceIdempotency(nil)
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
@@ -167,7 +170,7 @@ func TestGrafana(t *testing.T) {
 
 var (
 	strs      = regexp.MustCompile(`"[^"]*"`)
-	ranges    = regexp.MustCompile(`\[[^\]]*\](?: offset \w+)?`)
+	ranges    = regexp.MustCompile(`\[[^\]]*\]| offset \w+`)
 	grouping  = regexp.MustCompile(`\b(?:by|on)\s*\(([^)]*)\)`)
 	variables = regexp.MustCompile(`label_values\(([^,]*),([^)]*)\)`)
 	selectors = regexp.MustCompile(`\{([^}]*)\}`)

@@ -15,6 +15,7 @@ const (
 	metricRetries          = "resilienthttp.client.retries"
 	metricRetriesDenied    = "resilienthttp.client.retries.denied"
 	metricRejections       = "resilienthttp.client.rejections"
+	metricCallsInDoubt     = "resilienthttp.client.calls.in_doubt"
 	metricHedges           = "resilienthttp.client.hedges"
 	metricTransitions      = "resilienthttp.client.breaker.transitions"
 	metricBreakerState     = "resilienthttp.client.breaker.state"

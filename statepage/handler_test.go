@@ -623,6 +623,23 @@ func TestPage_quotaExhausted(t *testing.T) {
 	})
 }
 
+// Two Transports call one host, and only one of them fails: the headline names it. When no call comes any more, it says so,
+// because it is unknown whether the next one would fail.
+func TestPage_namesTransportAndLastCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := called(t, answering(503), "bank.test")
+		h := &Handler{Transports: map[string]*resilienthttp.Transport{"payouts": broken, "reports": called(t, answering(200), "bank.test")}}
+		failing := decoded(t, h, "").Headline.Text
+		require.Contains(t, failing, "bank.test (Transport payouts) fails")
+		require.NotContains(t, failing, "no call since")
+		require.NotContains(t, decoded(t, of(broken), "").Headline.Text, "Transport payouts", "one needs no name")
+
+		time.Sleep(10 * time.Minute)
+		require.Regexp(t, `no success since \d\d:\d\d:\d\d\.\d \(10 min ago\), and no call since \d\d:\d\d:\d\d\.\d \(10 min ago\)`, decoded(t, h, "").Headline.Text)
+		require.Contains(t, asked(h, http.MethodGet, "/").Body.String(), "no call in 5 min")
+	})
+}
+
 // stage is a Base that gets the time since a start.
 type stage func(at time.Duration, r *http.Request) (*http.Response, error)
 

@@ -14,6 +14,7 @@ type headline struct {
 // newHeadline describes the worst scope and counts the others.
 func newHeadline(p *page) headline {
 	var worst *scopeView
+	var client string // the Transport of worst
 	failing, degraded, calls := 0, 0, 0
 	for i := range p.Transports {
 		t := &p.Transports[i]
@@ -31,8 +32,15 @@ func newHeadline(p *page) headline {
 			default:
 			}
 			if worst == nil || s.compare(worst) < 0 {
-				worst = s
+				worst, client = s, t.Name
 			}
+		}
+	}
+	name := ""
+	if worst != nil {
+		name = worst.Name()
+		if p.isShared(worst) {
+			name += " (Transport " + client + ")"
 		}
 	}
 	h := headline{"good", "No call has failed in the last 5 min."}
@@ -40,11 +48,11 @@ func newHeadline(p *page) headline {
 	case worst == nil:
 		h = headline{"", "No call was made yet."}
 	case failing > 0:
-		h = headline{"bad", worst.Name() + " fails" + worst.story(p.At) + others(failing-1, degraded)}
+		h = headline{"bad", name + " fails" + worst.story(p.At) + others(failing-1, degraded)}
 	case degraded > 0:
-		h = headline{"warn", worst.Name() + worst.verb() + worst.story(p.At) + others(0, degraded-1)}
+		h = headline{"warn", name + worst.verb() + worst.story(p.At) + others(0, degraded-1)}
 	case worst.Blocked != nil:
-		h = headline{"warn", "Calls to " + worst.Name() + " wait. " + worst.Blocked.Reason + " " + worst.Action}
+		h = headline{"warn", "Calls to " + name + " wait. " + worst.Blocked.Reason + " " + worst.Action}
 	case calls == 0:
 		h = headline{"", "No call has ended in the last 5 min."}
 	}
@@ -52,6 +60,19 @@ func newHeadline(p *page) headline {
 		h.Text = "Of the scopes with “" + p.filter + "” in their name: " + h.Text
 	}
 	return h
+}
+
+// isShared reports whether another Transport has a scope of the same name.
+func (p *page) isShared(s *scopeView) bool {
+	n := 0
+	for i := range p.Transports {
+		for j := range p.Transports[i].Scopes {
+			if p.Transports[i].Scopes[j].Name() == s.Name() {
+				n++
+			}
+		}
+	}
+	return n > 1
 }
 
 // story returns how much fails, since when, why, and what is done about it.
@@ -86,8 +107,17 @@ func (s *scopeView) story(now time.Time) string {
 // manyOpenings is the number of openings in 5 min from which a circuit flaps.
 const manyOpenings = 3
 
-// failures returns how many calls failed, and since when; "" means none.
+// failures returns how many calls failed, and since when; "" means none. If no call has come for 5 min, it says so: it is
+// unknown whether the next one would fail.
 func (s *scopeView) failures(now time.Time) string {
+	text := s.failed(now)
+	if text == "" || s.Failure == nil || s.Responses.Calls > 0 || s.InFlight+s.Queued+s.RetryWaiting > 0 {
+		return text
+	}
+	return text + ", and no call since " + clock(s.Failure.At) + " (" + timeSince(s.Failure.At, now) + ")"
+}
+
+func (s *scopeView) failed(now time.Time) string {
 	var text, since string
 	if at := s.Responses.Since; !at.IsZero() {
 		since = " since " + clock(at) + " (" + timeSince(at, now) + ")"

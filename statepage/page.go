@@ -71,7 +71,7 @@ type responsesView struct {
 	Calls         int       `json:"calls"`
 	Failures      int       `json:"failures"`
 	ClientErrors  int       `json:"client_errors"`
-	Throttled     int       `json:"throttled"` // of the client errors: 408 and 429
+	Throttled     int       `json:"throttled"` // of the client errors: what a limit has rejected
 	ServerErrors  int       `json:"server_errors"`
 	NetworkErrors int       `json:"network_errors"`
 	Timeouts      int       `json:"timeouts"`

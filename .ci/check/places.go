@@ -64,7 +64,7 @@ func usualChanges() []usualChange {
 				{"docs/telemetry.md", "its `error.type`", `\bWORD\b`},
 				{"benchmarks/lab/report.go", "the fields that decide about it, in `decisive`", `resilienthttp\.NAME\b`},
 			},
-			also: "it is a reason to stop too; `passServer` in `attempt.go` with the reason for its place in the order; `permits.go`; the wait in `explain.go` and `State`",
+			also: "it is a reason to stop too; `pass`, `donePermits` and `cancelPermits` in `gates.go`, with the reason for its place in the order; the wait in `explain.go` and `State`",
 		},
 		{
 			name: "a metric", begins: "`resilientotel/names.go`", find: metrics,
@@ -273,7 +273,7 @@ func fieldsOf(cases *ast.SwitchStmt) (all []member) {
 }
 
 // sentinel is an error of the root that may be a Reason.
-var sentinel = regexp.MustCompile(`(?m)^\t(Err\w+)\s+= neterr\.\w+\("(\w+)"`)
+var sentinel = regexp.MustCompile(`(?m)^\t(Err\w+)\s+= (?:neterr\.\w+|newReason)\("(\w+)"`)
 
 // reasons are the values of Attempt.StopReason. The two errors of an attempt and of a Read stop nothing.
 func reasons(texts map[string]string) (all []member) {
