@@ -3,9 +3,7 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"net/http/httptrace"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -16,8 +14,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
-// attempt is one request of a call. It is also its context and the body of its response (see
-// attemptContext, responseBody and upgradedBody), so that an attempt is one allocation.
+// attempt is one request of a call. It is also its context, and has the body of its response (see attemptContext and
+// responseBody), so that an attempt is one allocation.
 type attempt struct {
 	call  *call
 	visit visit
@@ -28,35 +26,36 @@ type attempt struct {
 	permitted bool // a should-retry header permits to repeat it, at the same server
 	begun     bool // its event stream has begun, so the server has the request
 
-	phase      attemptPhase
-	concurrent bool // another attempt is in flight: this one must not wait
-	sampled    bool // its duration is counted
-	inTime     bool // it had its outcome before there was a winner; guarded by call.mu
-	life       atomic.Pointer[lifetime]
-	lifeEnd    atomic.Uint32 // lifeEnded, lifeEndsCall
+	kind    attemptKind
+	phase   attemptPhase
+	inTime  bool // it had its outcome before there was a winner; guarded by call.mu
+	life    atomic.Pointer[lifetime]
+	lifeEnd atomic.Uint32 // lifeEnded, lifeEndsCall
 
 	request  http.Request // for Base
 	deadline time.Time    // the earlier of the call's and its own; zero: none
 	report   Attempt
 
-	// What Base did to send it.
-	hooks       atomic.Pointer[httptrace.ClientTrace] // of its request; nil: Base has not asked for them
-	reached     atomic.Uint32                         // how far Base came: reachedDial and so on
-	pool        atomic.Uint32                         // 1 + number of its pool of Connections; zero means none
-	conn        atomic.Pointer[watchedConn]           // its HTTP/2 connection of Connections
-	readsBefore atomic.Uint64                         // watchedConn.reads when it got the connection
-
+	sending sending
 	permits permits
 	timers  attemptTimers
 	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
 	upload  *watchedBody // its request body; nil: it is not watched
-
-	// The body of its response.
-	body      io.ReadCloser
-	readTimer *time.Timer // of Policy.ReadTimeout
-	closed    atomic.Bool
-	dialed    atomic.Uint32 // new connections that Base got for the attempt
+	body    responseBody
 }
+
+// attemptKind is why an attempt is made.
+type attemptKind uint8
+
+const (
+	kindFirst  attemptKind = iota
+	kindRetry              // the attempt before has failed
+	kindSecond             // a copy of an attempt that is very slow. It is one of MaxAttempts
+	kindHedge              // a copy of an attempt that is slower than usual
+)
+
+// isCopy reports whether another attempt is in flight, so that this one must not wait.
+func (a *attempt) isCopy() bool { return a.kind == kindSecond || a.kind == kindHedge }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
 type attemptPhase uint8
@@ -64,7 +63,8 @@ type attemptPhase uint8
 const (
 	phasePreparing attemptPhase = iota
 	phaseAbandoned              // it is over, and Base never had it
-	phaseSent                   // Base has the request, and must close its body
+	phaseSent                   // it is in flight: Base has the request, and must close its body
+	phaseReturned               // the gates have its result
 	phaseOver                   // it was sent, and the outcome is complete
 )
 
@@ -73,19 +73,23 @@ func (p attemptPhase) sent() bool { return p >= phaseSent }
 // prepare passes the gates and makes the request. After an error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
-	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
-		now = time.Now() // functions of the user may have taken long
+	if a.kind != kindFirst || c.config.scope != nil || c.idempotency.NewKey != nil {
+		// Functions of the user may have taken long.
+		now = time.Now()
 	}
 	var err *Error
-	if c.route == nil { // a call that waits needs less stack
-		now, err = c.passServer(a, now)
+	// Without a list of endpoints in between, a call that waits needs less stack.
+	if c.route == nil {
+		now, err = c.pass(a, now)
 	} else {
 		now, err = c.passGates(a, now)
 	}
 	if err == nil {
-		if a != &c.first && !a.concurrent {
-			c.last.discard() // its retry has all permits
-			now = time.Now() // the time of that is no part of the attempt
+		if a.kind == kindRetry {
+			// Not before its retry has all permits: until then the response may be the result of the call. The time that this
+			// takes is no part of the attempt.
+			c.last.discard()
+			now = time.Now()
 		}
 		err = c.makeRequest(a, now)
 	}
@@ -95,155 +99,82 @@ func (c *call) prepare(a *attempt) *Error {
 	return err
 }
 
-// passServer asks the breaker and then the rate limit of a server for a permit. If the circuit changes while the attempt
-// waits for the rate limit, it begins again.
-func (c *call) passServer(a *attempt, now time.Time) (at time.Time, err *Error) {
-	for {
-		now, err = c.passBreaker(a, now)
-		if err != nil || !a.visit.Record.quotas.Load().Active() {
-			return now, err
-		}
-		now, err = c.passRateLimit(a, now)
-		if err != nil || a.permits.circuit.Current() {
-			return now, err
-		}
-		a.cancelPermits(now)
-	}
-}
-
+// makeRequest makes the request for Base. Its header and its timers say what is left of the time after the gates.
 func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	a.report.Start, a.deadline = now, c.deadline
-	if !a.concurrent {
+	if !a.isCopy() {
 		a.report.QueueWait = now.Sub(c.timeline.accounted)
 	}
+	// Before the header, which sends the deadline that the timers may have shortened.
 	c.planTimers(a, now)
-	header, server := c.header, a.visit.Server
-	if server != nil {
-		header = server.Apply(header)
+	header, err := c.attemptHeader(a, now)
+	if err != nil {
+		return err
 	}
-	if !c.deadline.IsZero() && !c.deadlineHeader.Disabled {
-		var ok bool
-		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
-			return &Error{Reason: ErrDeadline}
-		}
-	}
-	if a != &c.first && !a.concurrent && c.last.wasCutOff() {
-		header = header.Clone()
-		header["Expect"] = []string{"100-continue"}
-	}
+	// After the header, because without time there is no reason to call GetBody.
 	body := c.request.Body
 	if c.hasBody {
-		var err *Error
 		if body, err = a.requestBody(); err != nil {
 			return err
 		}
 	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
-	if server != nil {
+	a.request.Header, a.request.Body = header, body
+	if server := a.visit.Server; server != nil {
 		a.request.URL, a.request.Host = c.route.URL(server.Target, c.request.URL), ""
 		a.report.Endpoint = server.Name
 	}
-	if c.hedge != nil || a.concurrent {
+	if c.hedge != nil || a.isCopy() {
 		// A copy may be in flight at the same time, and even after the call.
-		a.request.URL, header = new(*a.request.URL), header.Clone()
+		a.request.URL, a.request.Header = new(*a.request.URL), header.Clone()
 	}
-	a.request.Header, a.request.Body = header, body
-	if _, watched := body.(*watchedBody); a.request.GetBody != nil && (watched || a.mayRepeatUnseen()) {
+	a.adaptToBase()
+	a.report.Request = &a.request
+	a.startTimer()
+	return nil
+}
+
+// attemptHeader returns the header of the attempt: that of all attempts, with what is its own.
+func (c *call) attemptHeader(a *attempt, now time.Time) (http.Header, *Error) {
+	header := c.header
+	if a.visit.Server != nil {
+		header = a.visit.Apply(header)
+	}
+	if !c.deadline.IsZero() && !c.deadlineHeader.Disabled {
+		var enough bool
+		if header, enough = c.deadlineHeader.header(header, a.deadline, now); !enough {
+			return nil, &Error{Reason: ErrDeadline}
+		}
+	}
+	if a.kind == kindRetry && c.last.wasCutOff() {
+		header = header.Clone()
+		header["Expect"] = []string{"100-continue"}
+	}
+	return header, nil
+}
+
+// adaptToBase sets the fields that say how Base may handle the request.
+func (a *attempt) adaptToBase() {
+	_, watched := a.request.Body.(*watchedBody)
+	if a.request.GetBody != nil && (watched || a.mayRepeatUnseen()) {
 		a.request.GetBody = a.repeatBody
 	}
-	if a.request.Cancel = nil; !c.native && c.request.Cancel != nil { // net/http needs only the context
+	a.request.Cancel = nil
+	// net/http's Transport needs only the context. Other RoundTrippers may know only the deprecated field.
+	if !a.call.native && a.call.request.Cancel != nil {
 		a.request.Cancel = a.lifetime().Done()
 	}
 	a.request.RequestURI = "" // ReverseProxy leaves it set
-	a.report.Request = &a.request
-	if wait, planned := a.timers.next(0, 0); planned {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		a.timers.timer = time.AfterFunc(wait, a.onTimer)
-	}
-	return nil
-}
-
-// The progress of an attempt in Base.
-const (
-	reachedDial  uint32 = 1 + iota // Base has requested a connection
-	reachedConn                    // Base has a connection
-	reachedAgain                   // Base has requested another one, because net/http sends the request again
-)
-
-// traceKey is the key under which net/http finds the hooks of a request. As a value of the attempt's own context they
-// need no further context.
-var traceKey = func() (key any) { //nolint:gochecknoglobals // never written to
-	httptrace.ContextClientTrace(keyOf{context.Background(), &key})
-	return key
-}()
-
-// keyOf is a context that notes the key for which it was asked.
-type keyOf struct {
-	context.Context //nolint:containedctx // it is a context
-
-	key *any
-}
-
-func (k keyOf) Value(key any) any {
-	*k.key = key
-	return nil
-}
-
-// trace returns the hooks of the request. They note whether Base got a connection, and which. Without one, an EOF, a reset
-// or a timeout proves that nothing was sent.
-func (a *attempt) trace() *httptrace.ClientTrace {
-	if hooks := a.hooks.Load(); hooks != nil {
-		return hooks
-	}
-	hooks := &httptrace.ClientTrace{GetConn: a.onGetConn, GotConn: a.onGotConn}
-	if ctx := a.call.ctx; httptrace.ContextClientTrace(ctx) != nil {
-		httptrace.WithClientTrace(ctx, hooks) // adds the caller's hooks
-	}
-	a.hooks.CompareAndSwap(nil, hooks) // another goroutine may have been first
-	return a.hooks.Load()
-}
-
-func (a *attempt) onGetConn(string) {
-	if !a.reached.CompareAndSwap(0, reachedDial) {
-		a.reached.CompareAndSwap(reachedConn, reachedAgain)
-	}
-}
-
-// maxDialed is the number of new connections for one attempt at which it ends. A server that answers each request by a GOAWAY
-// makes net/http send it again without an end, on a new connection each time. (Reused connections may be dead.)
-const maxDialed = 4
-
-var errSentAgain = neterr.New("net/http sent the request again and again, on new connections")
-
-func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
-	if !info.Reused && a.dialed.Add(1) == maxDialed {
-		a.endWith(errSentAgain)
-	}
-	if !a.reached.CompareAndSwap(0, reachedConn) && !a.reached.CompareAndSwap(reachedDial, reachedConn) {
-		a.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
-	}
-	watched, protocol := watchedBelow(info.Conn)
-	if watched == nil {
-		return // Base is not a Connections
-	}
-	if protocol == protocolHTTP2 {
-		a.readsBefore.Store(watched.reads.Load())
-		a.conn.Store(watched)
-		a.call.avoid.Or(1 << watched.pool)
-	}
-	if record := a.visit.Record; record.protocol.Load() != protocol {
-		record.protocol.Store(protocol)
-	}
 }
 
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
+	// Each call earns a part of a token once for each server, whatever comes back, so that retries are a ratio of the calls.
 	if !a.visit.Again && c.record.bucket != nil {
 		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
 	}
-	if a == &c.first {
+	if a.kind == kindFirst {
 		if c.hedge != nil && c.mayBeHedged() {
 			c.record.hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}
@@ -258,10 +189,11 @@ func (c *call) exchange(a *attempt) {
 	c.last = a
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
-		c.use(c.last.visit.Record) // a copy at another endpoint may have won
+		// A copy at another endpoint may have won.
+		c.use(c.last.visit.Record)
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
-	won := c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge)
+	won := c.last.hasFinalResponse() && (c.last == a || c.last.kind == kindHedge)
 	a.permits.tokens.Done(retrybudget.Result{
 		Succeeded: won, Slow: failed != nil && failed.timedOut() && a.report.Latency > failed.report.Latency/2,
 		Asks: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
@@ -271,8 +203,7 @@ func (c *call) exchange(a *attempt) {
 
 func (a *attempt) send() {
 	a.phase = phaseSent
-	a.permits.inFlight = &a.visit.Record.inFlight
-	a.permits.inFlight.Begin(a.report.Start.Sub(a.call.origin))
+	a.visit.Record.inFlight.Begin(a.report.Start.Sub(a.call.origin))
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 
@@ -280,14 +211,18 @@ func (a *attempt) send() {
 func (a *attempt) observe(resp *http.Response, err error) {
 	c := a.call
 	if err == nil && a.holds(resp) {
+		// Until the first event of a stream, a break or silence is a failure of the attempt, so the stream is read before all
+		// else.
 		resp, err = a.hold(resp)
 	}
 	a.report.Latency = time.Since(a.report.Start)
 	now := a.report.Start.Add(a.report.Latency)
 	a.stopTimer()
 	resp, err = a.oneOf(resp, err)
-	a.report.Resent = a.reached.Load() == reachedAgain
+	// Only now, because net/http may have sent the request again until it returned.
+	a.report.Resent = a.sending.resent()
 	if err != nil {
+		// Work of Base that goes on, such as a dial, has no use any more.
 		a.release()
 		a.came, err = a.translate(err, now)
 	}
@@ -301,6 +236,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	var info responseInfo
 	info.parse(resp, a.report.status(), now, c.rateLimit.IgnoreHeaders)
 	if problem := isQuotaProblem(resp); problem || c.policy.ClassifyBody != nil {
+		// The body is a part of the outcome, so the time that it takes counts as latency.
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
 			now = time.Now()
 			a.report.Latency = now.Sub(a.report.Start)
@@ -311,20 +247,26 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			}
 		}
 	}
+	// After all signs are there, and before the outcome is read.
 	a.judge(&info)
+	// Before the gates, because a call that a gate lets through asks the record how long responses take.
 	a.noteOutcome(now)
 	if bucket := a.visit.Record.bucket; bucket != nil && a.outcome.Limit == outcome.Rejected {
+		// Before the slot is free, so that a success of the next attempt does not earn a token that the limit has not given.
 		bucket.Rejected(now)
 	}
 	if change := a.donePermits(&info, now); change != nil {
 		c.breakerChanged(change)
 	}
+	// After the gates, because its hook may block, and others wait for the permits.
 	a.noteConnection()
 	a.noteFailure(now)
 	if resp != nil {
+		// After Classify, which sees the body of Base. From here on the body ends the attempt.
 		a.adopt(resp)
 	}
-	if !a.concurrent {
+	// A copy may still lose. Its report is in the call only when the winner is known: see outcome.
+	if !a.isCopy() {
 		runHooks(c, attemptDone, &a.report)
 	}
 	a.phase = phaseOver
@@ -333,7 +275,8 @@ func (a *attempt) observe(resp *http.Response, err error) {
 // oneOf enforces the contract of http.RoundTripper: either a response or an error.
 func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) {
 	if cause := a.cause(); err == nil && (cause == ErrAttemptTimeout || cause == neterr.ErrSuperseded) {
-		err = cause // the attempt ended at the same moment, so the body cannot be read
+		// The attempt ended at the same moment, so the body cannot be read.
+		err = cause
 	}
 	if err != nil && resp != nil {
 		if resp.Body != nil {
@@ -342,6 +285,7 @@ func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) 
 		resp = nil
 	}
 	if err == nil && resp == nil || isNilPointer(err) {
+		// A Base may break the contract, but it must not make the call panic.
 		err = errBrokenBase
 	}
 	return resp, err
@@ -360,6 +304,7 @@ func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 	gone := c.ctx.Err()
 	switch cause := a.cause(); {
 	case errors.Is(cause, neterr.ErrSuperseded):
+		// The causes come first, because Base may report the end of a context by any error.
 		if a.visit.Lost {
 			return outcome.Overtaken, neterr.With(neterr.ErrSuperseded, err)
 		}
@@ -373,15 +318,18 @@ func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 	case cause == errSentAgain:
 		return outcome.Broken, errSentAgain
 	case errors.Is(gone, context.DeadlineExceeded):
+		// The attempt had no end of its own before.
 		return outcome.CallDeadline, neterr.With(gone, err)
 	case gone != nil:
 		return outcome.Canceled, neterr.With(gone, err)
 	case a.deadline.IsZero() || now.Before(a.deadline) || !neterr.TimedOut(err):
+		// Nothing has ended it, so it is an error of the network or of Base.
 		if neterr.SchemeMismatch(err) {
 			// http.Client compares with the error of net/http.
 			err = neterr.With(http.ErrSchemeMismatch, err)
 		}
-		return outcome.Broken, err // judge looks at the error
+		// What kind it is, judge finds out: it also asks how far Base came.
+		return outcome.Broken, err
 	}
 	// Base noticed the deadline before the timer fired.
 	if a.deadline.Equal(c.deadline) {
@@ -405,6 +353,7 @@ func (a *attempt) abandon() {
 		a.phase = phaseOver
 	} else {
 		a.phase = phaseAbandoned
+		// Of an attempt that was sent, the caller ends the tokens, because their result is that of the call.
 		a.permits.tokens.Cancel()
 	}
 	a.stopTimer()
@@ -414,7 +363,8 @@ func (a *attempt) abandon() {
 		}
 		a.report.Response = nil
 	}
-	if !sent && a != &a.call.first {
+	if !sent && a.kind != kindFirst {
+		// Base closes a body that it got, and cleanUp that of the caller.
 		closeRequestBody(&a.request)
 	}
 	a.release()

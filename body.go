@@ -27,14 +27,14 @@ const (
 // requestBody returns the request body of the attempt: the caller's for the first, then those of GetBody.
 func (a *attempt) requestBody() (io.ReadCloser, *Error) {
 	c := a.call
-	if a == &c.first {
+	if a.kind == kindFirst {
 		return a.watch(c.request.Body), nil
 	}
 	body, err := a.newBody()
 	if err == nil {
 		return a.watch(body), nil
 	}
-	if !a.concurrent {
+	if !a.isCopy() {
 		c.retries.bodyErr = err
 	}
 	return nil, &Error{Reason: ErrNotReplayable, Err: err}
@@ -50,10 +50,15 @@ func (a *attempt) wasCutOff() bool {
 	return sent && a.call.longUpload() && a.upload != nil && !a.upload.isWhole()
 }
 
+// addedExpect reports whether the attempt has asked before it sent its body, although the caller has not: see wasCutOff.
+func (a *attempt) addedExpect() bool {
+	return a.request.Header["Expect"] != nil && a.call.header["Expect"] == nil
+}
+
 // newBody calls GetBody. Many SDKs rewind one reader in GetBody, so it is not called while another attempt may read the
 // body: the server would store a mixture of both.
 func (a *attempt) newBody() (io.ReadCloser, error) {
-	if !a.call.bodyEnded(a.concurrent) {
+	if !a.call.bodyEnded(a.isCopy()) {
 		return nil, errBodyInUse
 	}
 	body, err := a.call.request.GetBody()
@@ -102,8 +107,8 @@ func (a *attempt) watch(body io.ReadCloser) io.ReadCloser {
 	return watched
 }
 
-func (c *call) longUpload() bool {
-	return c.hasBody && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
+func (f *facts) longUpload() bool {
+	return f.hasBody && (f.request.ContentLength <= 0 || f.request.ContentLength > smallBody)
 }
 
 // ownReaders reports whether a GetBody is one of http.NewRequest, which returns a reader of its own each time.
@@ -210,7 +215,8 @@ func (b *watchedBody) end(n int, err error) {
 	b.read += int64(n)
 	promised := b.attempt.call.request.ContentLength
 	switch {
-	case b.closing: // Base has ended it
+	case b.closing:
+		// Base has ended it, so what follows is no failure of the body.
 	case b.whole:
 		b.failed = promised > 0 && b.read != promised
 	case err != nil:
@@ -250,11 +256,11 @@ func (a *attempt) adopt(resp *http.Response) {
 	case resp.Body == http.NoBody:
 		a.release()
 	default:
-		a.body = resp.Body
+		a.body.base, a.body.attempt = resp.Body, a
 		if _, writable := resp.Body.(io.Writer); writable && resp.StatusCode == http.StatusSwitchingProtocols {
-			resp.Body = (*upgradedBody)(a)
+			resp.Body = (*upgradedBody)(&a.body)
 		} else {
-			resp.Body = (*responseBody)(a)
+			resp.Body = &a.body
 		}
 	}
 }
@@ -281,28 +287,22 @@ func (c *call) asSentBy(base *http.Request) *http.Request {
 	return r
 }
 
-func (a *attempt) closeBody() error {
-	if a.closed.Swap(true) {
-		return nil
-	}
-	defer a.release()
-	return a.body.Close()
-}
-
 // discard closes a response that the caller does not get. It first reads the rest of the body, up
 // to smallBody and readTime, so that the connection can be reused. If that was read ahead, it can still be read.
 func (a *attempt) discard() {
-	if a.body == nil {
+	if a.body.base == nil {
 		return
 	}
 	drained := inBackground(func() {
-		defer func() { _ = a.closeBody() }()
-		if _, held := a.body.(*heldBody); held {
-			a.release() // what is worth reading was read ahead, and may still be the result of the call
+		defer func() { _ = a.body.Close() }()
+		if _, held := a.body.base.(*heldBody); held {
+			// What is worth reading was read ahead, and may still be the result of the call.
+			a.release()
 			return
 		}
-		if _, err := io.CopyN(io.Discard, (*drain)(a), smallBody); !errors.Is(err, io.EOF) {
-			a.release() // over HTTP/2, Close waits until the request body is read
+		if _, err := io.CopyN(io.Discard, (*drain)(&a.body), smallBody); !errors.Is(err, io.EOF) {
+			// Over HTTP/2, Close waits until the request body is read.
+			a.release()
 		}
 	})
 	enough := time.NewTimer(readTime)
@@ -313,16 +313,17 @@ func (a *attempt) discard() {
 	case <-enough.C:
 	case <-a.call.ctx.Done():
 	}
-	a.release() // unblocks a Read that obeys its context
-	closed := inBackground(func() { _ = a.closeBody() })
-	waitFor(closed, readTime) // Close unblocks a Read that does not obey its context
+	// This unblocks a Read that obeys its context, and Close one that does not.
+	a.release()
+	closed := inBackground(func() { _ = a.body.Close() })
+	waitFor(closed, readTime)
 }
 
 // readAhead reads the body of a response that a retry may follow, up to smallBody and readTime. If it is the whole body,
 // its connection can be reused during the wait.
 func (a *attempt) readAhead() {
-	if a.body != nil {
-		holdBeginning(a.call.ctx, &a.body, smallBody)
+	if a.body.base != nil {
+		holdBeginning(a.call.ctx, &a.body.base, smallBody)
 	}
 }
 
@@ -338,40 +339,38 @@ func inBackground(f func()) (done <-chan struct{}) {
 	return ended
 }
 
-// drain reads a response's body until it is closed, even if the body does not obey Close.
-type drain attempt
-
-func (d *drain) Read(p []byte) (int, error) {
-	if d.closed.Load() {
-		return 0, io.EOF
-	}
-	return d.body.Read(p)
+// responseBody is the body of the attempt's response. It ends the attempt when it is read to its end or closed.
+type responseBody struct {
+	base    io.ReadCloser // of Base; nil: the response has no body, or there is none
+	attempt *attempt
+	timer   *time.Timer // of Policy.ReadTimeout
+	closed  atomic.Bool
+	sampled bool // its duration is counted
 }
 
-// responseBody ends the attempt when it is read to its end or closed.
-type responseBody attempt
-
 func (b *responseBody) Read(p []byte) (int, error) {
-	a := (*attempt)(b)
+	a := b.attempt
 	limit := a.call.policy.ReadTimeout
 	if limit > 0 {
-		if a.readTimer == nil {
-			a.readTimer = time.AfterFunc(limit, a.onReadTimeout)
+		if b.timer == nil {
+			b.timer = time.AfterFunc(limit, b.onReadTimeout)
 		} else {
-			a.readTimer.Reset(limit)
+			b.timer.Reset(limit)
 		}
 	}
-	n, err := a.body.Read(p)
+	n, err := b.base.Read(p)
 	if limit > 0 {
-		a.readTimer.Stop()
+		b.timer.Stop()
 	}
 	switch {
 	case err == nil:
 		return n, nil
-	case err == io.EOF && a.sampled:
+	case err == io.EOF && b.sampled:
+		// How long bodies take is sampled like the latencies before them.
 		a.visit.Record.bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
+		// The error of a closed body would hide why it was closed.
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}
 	default:
 		a.call.awaitClientTimeout()
@@ -381,26 +380,43 @@ func (b *responseBody) Read(p []byte) (int, error) {
 }
 
 // onReadTimeout unblocks the Read, by the context or by Close.
-func (a *attempt) onReadTimeout() {
+func (b *responseBody) onReadTimeout() {
 	defer func() { _ = recover() }() // of Close: the caller cannot recover in this goroutine
-	a.endWith(ErrReadTimeout)
-	_ = a.closeBody()
+	b.attempt.endWith(ErrReadTimeout)
+	_ = b.Close()
 }
 
-func (b *responseBody) Close() error { return (*attempt)(b).closeBody() }
+// Close closes the body once.
+func (b *responseBody) Close() error {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	defer b.attempt.release()
+	return b.base.Close()
+}
+
+// drain reads a response's body until it is closed, even if the body does not obey Close.
+type drain responseBody
+
+func (d *drain) Read(p []byte) (int, error) {
+	if d.closed.Load() {
+		return 0, io.EOF
+	}
+	return d.base.Read(p)
+}
 
 // upgradedBody is the connection of a 101 response.
-type upgradedBody attempt
+type upgradedBody responseBody
 
-func (b *upgradedBody) Read(p []byte) (int, error) { return b.body.Read(p) }
-func (b *upgradedBody) Close() error               { return (*attempt)(b).closeBody() }
+func (b *upgradedBody) Read(p []byte) (int, error) { return b.base.Read(p) }
+func (b *upgradedBody) Close() error               { return (*responseBody)(b).Close() }
 
 func (b *upgradedBody) Write(p []byte) (int, error) {
-	return b.body.(io.Writer).Write(p) //nolint:errcheck // adopt checks it
+	return b.base.(io.Writer).Write(p) //nolint:errcheck // adopt checks it
 }
 
 // CloseWrite ends the writing half, as httputil.ReverseProxy does.
-func (b *upgradedBody) CloseWrite() error { return closeWrite(b.body) }
+func (b *upgradedBody) CloseWrite() error { return closeWrite(b.base) }
 
 func closeWrite(conn any) error {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {

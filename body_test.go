@@ -216,6 +216,91 @@ func TestRetry_uploadThatIsRejected(t *testing.T) {
 	}
 }
 
+// §4.4: a proxy that does not know Expect answers 417. The upload is sent again without it, because only the client has added it.
+func TestRetry_uploadThatMustNotBeAsked(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		own    string   // Expect of the caller
+		expect []string // of each attempt
+		status int
+	}{
+		{"the client has added it", "", []string{"", "100-continue", ""}, http.StatusOK},
+		{"the caller has set it", "100-continue", []string{"100-continue", "100-continue"}, http.StatusExpectationFailed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var expect []string
+			l, url := listen(t)
+			serveRaw(t, l, func(conn net.Conn) {
+				defer conn.Close()
+				r := bufio.NewReader(conn)
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					return
+				}
+				expect = append(expect, req.Header.Get("Expect"))
+				switch {
+				case len(expect) == 1:
+					_, _ = io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n")
+					_, _ = io.CopyN(io.Discard, r, 100<<10)
+					_ = conn.(*net.TCPConn).SetLinger(0)
+				case req.Header.Get("Expect") != "":
+					_, _ = io.WriteString(conn, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+				default:
+					_, _ = io.Copy(io.Discard, req.Body)
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+				}
+			})
+			tr := &resilienthttp.Transport{Base: resilienthttp.NewBase(), Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)}}
+			t.Cleanup(tr.CloseIdleConnections)
+			req := newRequest(t, http.MethodPost, url, strings.Repeat("x", 8<<20))
+			if row.own != "" {
+				req.Header.Set("Expect", row.own)
+			}
+			resp := roundTrip(t, tr, req)
+			readAll(t, resp)
+			require.Equal(t, row.status, resp.StatusCode)
+			require.Equal(t, row.expect, expect)
+		})
+	}
+}
+
+// endingBody is the body of a response with which the upload ends, as over HTTP/2.
+type endingBody struct {
+	io.ReadCloser
+
+	upload io.Closer
+}
+
+func (b endingBody) Close() error {
+	_ = b.upload.Close()
+	return b.ReadCloser.Close()
+}
+
+// §4.4: a Base may read the request body until the failed response is closed, so it is closed before GetBody is called.
+func TestRetry_bodyThatEndsWithTheResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+			if calls++; calls > 1 {
+				readAndClose(r.Body)
+				return response(r, http.StatusOK, "stored"), nil
+			}
+			busy := response(r, http.StatusServiceUnavailable, "busy")
+			busy.Body = endingBody{busy.Body, r.Body}
+			return busy, nil
+		}), 3)
+		req := newRequest(t, http.MethodPut, "http://api.test/", "")
+		rewound(req, []byte("content"), false)
+		require.Equal(t, "stored", readAll(t, roundTrip(t, tr, req)))
+		require.Equal(t, 2, calls)
+	})
+}
+
+func readAndClose(body io.ReadCloser) {
+	_, _ = io.Copy(io.Discard, body)
+	_ = body.Close()
+}
+
 // §4.4: a Base that never closes the body may still read it, so it gets no retry.
 func TestRetry_bodyThatIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/internal/transcript"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -122,12 +123,13 @@ const (
 	maxHoldSlow = 3 * time.Second  // for a server that fails slowly
 )
 
-// passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
-func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
+// passCircuit takes a permit of the circuit. It may wait for it. It returns the time of the permit.
+func (c *call) passCircuit(a *attempt, now time.Time) (time.Time, *Error) {
 	// A request that cannot be repeated tests no route of a server that is away: its result may be lost there.
 	tests := c.repeats >= repeatsResult || c.key.value != ""
 	permit, rejection := a.visit.Record.circuit.Admit(now, c.routeHash, tests)
-	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
+	// Another endpoint may admit it, or its original may succeed.
+	mustNotWait := a.isCopy() || a.visit.AtOnce
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			permit, rejection = c.waitForCircuit(a, now, longest)
@@ -139,9 +141,29 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	}
 	a.permits.circuit = permit
 	if change := permit.Change; change != nil {
+		// The hooks are called here, because the engine holds its lock while it admits.
 		c.breakerChanged(change)
 	}
 	return now, nil
+}
+
+func (a *attempt) doneCircuit(now time.Time) *circuit.Change {
+	held := a.permits.circuit
+	a.permits.circuit = circuit.Permit{}
+	result := circuit.Result{
+		Server: a.outcome.Server, Took: a.report.Latency, TimeOut: a.outcome.Trouble == outcome.Slow, Retry: a.visit.Again,
+		InFlight: a.visit.Record.inFlight.Count() - 1,
+	}
+	// The hash takes time, and only failures need it.
+	if a.outcome.Server == outcome.Fails {
+		result.Route = a.call.routeHash()
+	}
+	return held.Done(result, now)
+}
+
+func (a *attempt) cancelCircuit(now time.Time) {
+	a.permits.circuit.Cancel(now)
+	a.permits.circuit = circuit.Permit{}
 }
 
 func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) (circuit.Permit, *circuit.Rejection) {
@@ -157,6 +179,7 @@ func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) 
 }
 
 func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {
+	// The context has ended during the wait, so the circuit is not the reason.
 	if ended := c.ctx.Err(); ended != nil {
 		return c.canceled(ended)
 	}
@@ -176,17 +199,21 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	longest := c.breaker.MaxWait
 	switch {
 	case c.owner != ownerCall, longest < 0, longest == 0 && c.breaker.Static:
+		// If another layer retries, a wait here would take the time of its retries.
 		return 0
 	case longest > 0:
 	case r.circuit.Slow():
+		// It has too much work, and calls that wait would all add to it later.
 		longest = maxHoldSlow
 	case c.deadline.IsZero():
+		// Without a deadline it waits no longer than retries would.
 		longest = seriesTime
 	default:
 		longest = maxHold
 	}
 	remaining := c.spare(now)
 	if c.last != nil {
+		// After a failure the response needs more time than is usual.
 		remaining = c.room(now)
 	}
 	return min(c.start.Add(longest).Sub(now), remaining)

@@ -25,16 +25,16 @@ type call struct {
 	record     *record
 	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
 
-	seconds  uint8 // second attempts that were sent; guarded by mu
-	rejected bool  // breaker or rate limit ended the call
-	finished bool
-	ended    bool // the result and the latency are known
-	number   int  // of the current attempt, without hedges; guarded by mu while copies run
+	finished  bool          // finish is over, so nothing is left to clean up
+	ended     bool          // the result and the latency are known. Goroutines of a hook read it, so it is not written again
+	seconds   uint8         // second attempts that were sent; guarded by mu
+	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
+
+	number   int // of the current attempt, without hedges; guarded by mu while copies run
 	timeline timeline
 
-	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
-	noted     atomic.Uint32 // a set of callNotes
-	avoid     atomic.Uint32 // the pools of Connections that an attempt uses, or in which it timed out: a set of bits
+	noted atomic.Uint32 // a set of callNotes
+	avoid atomic.Uint32 // the pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
 	mu      sync.Mutex   // guards the timers and copies of an attempt
 	last    *attempt     // the call's outcome so far; nil: nothing was sent
@@ -76,6 +76,7 @@ func (c *call) begin() *Error {
 	if c.key.invalid != nil {
 		return &Error{Err: c.key.invalid}
 	}
+	// If the work is in doubt, a redirect must not do it at another server.
 	if c.before != nil && c.repeats == repeatsWork && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
@@ -90,12 +91,12 @@ func (c *call) begin() *Error {
 }
 
 // canceled returns the error of a call after its context has ended with err.
-func (c *call) canceled(err error) *Error {
+func (f *facts) canceled(err error) *Error {
 	e := &Error{Err: err}
 	if errors.Is(err, context.DeadlineExceeded) {
 		e.Reason = ErrDeadline
 	}
-	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
+	if cause := context.Cause(f.ctx); cause != nil && !errors.Is(err, cause) {
 		e.Err = &neterr.ReasonedError{Reason: err, Cause: cause}
 	}
 	return e
@@ -106,7 +107,7 @@ func (c *call) canceled(err error) *Error {
 func (c *call) fail(err *Error) {
 	c.stop(err.Reason)
 	err.Attempts = c.attempts()
-	c.failure, c.rejected = err, err.byGate()
+	c.failure = err
 }
 
 func (c *call) stop(reason error) {
@@ -122,6 +123,9 @@ func (c *call) finish() (*http.Response, error) {
 	if c.retries != nil {
 		c.retries.release()
 	}
+	// Asked first, because the error of a Transport in Base becomes the failure below, and that one is no rejection by a gate of
+	// this call.
+	rejected := c.failure != nil && c.failure.byGate()
 	var resp *http.Response
 	if c.failure == nil {
 		c.noteTrailingWait()
@@ -138,18 +142,21 @@ func (c *call) finish() (*http.Response, error) {
 		c.failure.call, c.failure.before = c, c.before
 		c.failure.keepParts(c)
 	}
+	// After the failure is complete, because the slowest call of the scope keeps its text.
 	c.noteEnd(resp)
+	// Before the hooks: for them the call is over.
 	c.ended = true
 	if c.traced() {
 		done := c.done()
-		if c.rejected {
-			runHooks(c, rejected, done)
+		if rejected {
+			runHooks(c, callRejected, done)
 		}
 		runHooks(c, callDone, done)
 	}
 	c.finished = true
 	if resp != nil {
-		if c.last.lifeEnd.Or(lifeEndsCall)&lifeEnded != 0 { // else the context ends with the body of the response
+		// Otherwise the context ends with the body of the response.
+		if c.last.lifeEnd.Or(lifeEndsCall)&lifeEnded != 0 {
 			c.cancel(nil)
 		}
 		return resp, nil
@@ -165,12 +172,14 @@ func (c *call) cleanUp() {
 	if !c.first.phase.sent() {
 		closeRequestBody(c.request)
 	}
+	// A call without a start has neither permits nor a context of its own.
 	if c.finished || c.start.IsZero() {
 		return
 	}
 	if c.retries != nil {
 		c.retries.release()
 		c.setRetryWaiting(false)
+		// The retry may hold permits although the call has not noted it as its last attempt.
 		if next := c.retries.next; next != nil {
 			next.abandon()
 			next.permits.tokens.Done(retrybudget.Result{})
@@ -180,8 +189,8 @@ func (c *call) cleanUp() {
 	c.first.abandon()
 	c.first.cancelCopies()
 	c.cancel(nil)
-	if c.last != nil && c.last.body != nil {
-		_ = c.last.closeBody()
+	if c.last != nil && c.last.body.base != nil {
+		_ = c.last.body.Close()
 	}
 }
 
@@ -203,6 +212,7 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen, last.StopReason == ErrDeadline:
+		// They say why no retry followed, which the timeout of the last attempt does not.
 	case c.last.came == outcome.CallDeadline:
 		e.Reason = ErrDeadline
 	case c.last.came == outcome.AttemptTimeout:
@@ -257,9 +267,9 @@ const timerGrace = 10 * time.Millisecond
 
 // awaitClientTimeout waits for the timer of http.Client.Timeout, if the deadline that it set has
 // passed first. net/http reports "Client.Timeout" only after its own timer, also when a body is read.
-func (c *call) awaitClientTimeout() {
-	if c.request.Cancel != nil && c.request.Context().Err() == context.DeadlineExceeded {
-		waitFor(c.request.Cancel, timerGrace)
+func (f *facts) awaitClientTimeout() {
+	if f.request.Cancel != nil && f.request.Context().Err() == context.DeadlineExceeded {
+		waitFor(f.request.Cancel, timerGrace)
 	}
 }
 
@@ -311,7 +321,8 @@ func (c *call) noteTime(a *attempt) {
 	}
 	a.report.RetryWait = c.timeline.wait(time.Now())
 	if c.last != a {
-		c.timeline.waited = 0 // it was the wait after a, and not after the copy that followed
+		// It was the wait after a, and not after the copy that followed.
+		c.timeline.waited = 0
 	}
 }
 
@@ -337,6 +348,7 @@ func (c *call) findServers(list *route.Route) {
 		c.route = route.NewCall(list, func(t *route.Target) (*record, *circuit.Circuit, *route.Rest) {
 			name := t.Scope
 			if c.config.scope != nil {
+				// Otherwise all tenants of an endpoint would share a circuit.
 				name += " " + c.scope
 			}
 			r := c.config.record(name, c.priority)
@@ -351,6 +363,7 @@ func (c *call) findServers(list *route.Route) {
 
 // use notes the state of the server of an attempt that is not concurrent, or of the next retry.
 func (c *call) use(r *record) {
+	// Most retries go to the same server, and its record has been looked at.
 	if c.record != r {
 		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededLately(c.start.Sub(c.origin))
 	}
@@ -361,17 +374,19 @@ func (c *call) use(r *record) {
 func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 	for at = now; ; {
 		begin := at
-		c.route.Pass(&a.visit, a.concurrent, at, func() *route.Rejection {
-			if !a.concurrent {
+		c.route.Pass(&a.visit, a.isCopy(), at, func() *route.Rejection {
+			if !a.isCopy() {
 				c.use(a.visit.Record)
 			}
-			if at, err = c.passServer(a, at); err == nil || !err.byGate() {
+			if at, err = c.pass(a, at); err == nil || !err.byGate() {
 				return nil
 			}
+			// Another server may admit it, so it holds nothing of this one.
 			a.cancelPermits(at)
 			return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
 		})
-		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < c.route.MaxHold() { // it may wait no longer
+		// A wait that was shorter than the turn has ended for another reason, and the call may wait no longer.
+		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < c.route.MaxHold() {
 			return at, err
 		}
 	}

@@ -13,7 +13,8 @@ import (
 
 // judge finds the outcome of the attempt in the table, and asks the caller's functions.
 func (a *attempt) judge(info *responseInfo) {
-	if a.report.Resent { // before the signs of a 409: the server may be at work at the first request
+	// Before the signs of a 409: the server may be at work at the first request.
+	if a.report.Resent {
 		a.call.note(resultUnknown)
 	}
 	signs := info.signs | a.signs()
@@ -28,7 +29,8 @@ func (a *attempt) judge(info *responseInfo) {
 	if !report.Verdict.retryable() {
 		return
 	}
-	if resp := report.Response; resp != nil && a.came < http.StatusBadRequest { // only Classify says that it is a failure
+	// Only Classify says that it is a failure, so its header was not read as that of one.
+	if resp := report.Response; resp != nil && a.came < http.StatusBadRequest {
 		info.parseFailure(resp.Header, report.Start.Add(report.Latency))
 		if report.RetryAfter == 0 {
 			report.RetryAfter = info.wait()
@@ -43,7 +45,8 @@ func (a *attempt) judge(info *responseInfo) {
 // signs returns what is known of the attempt beside the header of its response. If Base returned an error, it also finds
 // what that means.
 func (a *attempt) signs() (signs outcome.Signs) {
-	if a.reached.Load() != 0 && !a.call.hooked.Load() {
+	if a.sending.begun() && !a.call.hooked.Load() {
+		// A Base that calls the hooks once calls them always, so its silence says something from now on.
 		a.call.hooked.Store(true)
 	}
 	if a.came == outcome.Broken {
@@ -62,19 +65,27 @@ func (a *attempt) signs() (signs outcome.Signs) {
 func (a *attempt) signsOfKind() outcome.Signs {
 	switch a.came {
 	case http.StatusConflict:
+		// It may be about another attempt of the same call, with the same key.
 		if a.call.mayBeAtWork(a) {
 			return outcome.MayBeAtWork
 		}
-	case http.StatusMisdirectedRequest: // one other connection is tried
+	case http.StatusMisdirectedRequest:
+		// One other connection is tried, and not more.
 		if a.misdirected() && !a.call.note(misdirected) {
 			return outcome.Elsewhere
 		}
+	case http.StatusExpectationFailed:
+		if a.addedExpect() {
+			return outcome.Expects
+		}
 	case outcome.Stranger:
+		// A host that has answered before is no wrong name.
 		if a.visit.Record.succeeded.Load() != 0 {
 			return outcome.Answered
 		}
 	case outcome.CallDeadline, outcome.Overtaken:
-		if !a.concurrent && a.visit.Record.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
+		// Short deadlines of callers say nothing about the server.
+		if !a.isCopy() && a.visit.Record.isLate(a.report.Start.Sub(a.call.origin), a.report.Latency) {
 			return outcome.Late
 		}
 	default: // it says by itself what it means
@@ -86,11 +97,13 @@ func (a *attempt) signsOfKind() outcome.Signs {
 func (a *attempt) cameWith(err error) (outcome.Came, outcome.Signs) {
 	inner := rejectedInside(err)
 	switch {
-	case inner != nil && !errors.Is(inner, ErrBreakerOpen): // it would reject a retry too; an open circuit is worth a wait
+	case inner != nil && !errors.Is(inner, ErrBreakerOpen):
+		// It would reject a retry too. An open circuit is worth a wait.
 		return outcome.InnerLimit, 0
 	case errors.Is(err, errBrokenBase):
 		return outcome.Invalid, 0
 	case a.upload.failedItself():
+		// Base may wrap the error of the body so that it looks like one of the network.
 		return outcome.OwnBody, 0
 	}
 	came, signs := outcome.OfError(err)
@@ -103,7 +116,7 @@ func (a *attempt) cameWith(err error) (outcome.Came, outcome.Signs) {
 // askedForNone reports whether Base has asked for no connection, as a signer without credentials. A Base that hides its
 // connections calls no hook, so its silence says nothing. This one has called them before, or has net/http's Transport below.
 func (a *attempt) askedForNone() bool {
-	return a.reached.Load() == 0 && (a.call.native || a.call.hooked.Load())
+	return !a.sending.begun() && (a.call.native || a.call.hooked.Load())
 }
 
 // askCaller lets ClassifyBody and then Classify change the verdict, the wait and what is known of the work.
@@ -118,10 +131,12 @@ func (a *attempt) askCaller(info *responseInfo, signs outcome.Signs) {
 	report.RetryAfter = retryafter.Clamp(report.RetryAfter)
 	proved := a.outcome.Work == outcome.NotExecuted
 	switch {
-	case report.NotExecuted && !proved: // an earlier sending of the attempt stays in doubt
+	case report.NotExecuted && !proved:
+		// An earlier sending of the attempt stays in doubt.
 		a.outcome.Work = outcome.Of(a.came, signs|outcome.SaysNotExecuted).Work
 		report.NotExecuted = a.outcome.Work == outcome.NotExecuted
 	case proved && !report.NotExecuted:
+		// The caller knows the server better than the header does.
 		a.outcome.Work = outcome.InDoubt
 	}
 }
@@ -135,13 +150,15 @@ const maxConflicts = 2
 // result of the call.
 func (c *call) mayBeAtWork(a *attempt) bool {
 	if c.key.value == "" {
+		// Without a key the server cannot know that it is the same call.
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Under the lock, because an attempt stores unknown before it takes the lock and is no longer in flight.
 	knowsKey := c.has(resultUnknown) || a.hedged != nil && a.hedged.othersInFlight(a)
-	return knowsKey && c.conflicts.Load() < maxConflicts
+	repeated := c.owner == ownerRepeater // the other attempt is of a call before, which has failed
+	return (knowsKey || repeated) && c.conflicts.Load() < maxConflicts
 }
 
 // overrule replaces the verdict of the table by v, if v is a verdict.

@@ -32,9 +32,9 @@ type hedgedCall struct {
 	waited    bool      // it came after the outcome of the first attempt
 }
 
-func (r *hedgedCall) copy(of *attempt, hedge bool) {
-	a := &attempt{call: r.call, visit: r.call.route.Next(&of.visit, route.Copy, time.Now()), hedged: r, concurrent: true}
-	a.report = Attempt{of: a, Number: of.report.Number, Hedge: hedge, Concurrent: true}
+func (r *hedgedCall) copy(of *attempt, kind attemptKind) {
+	a := &attempt{call: r.call, visit: r.call.route.Next(&of.visit, route.Copy, time.Now()), hedged: r, kind: kind}
+	a.report = Attempt{of: a, Number: of.report.Number, Hedge: kind == kindHedge, Concurrent: true}
 	begun := false
 	defer func() {
 		if !begun {
@@ -43,6 +43,7 @@ func (r *hedgedCall) copy(of *attempt, hedge bool) {
 			r.change(func() { r.preparing-- })
 		}
 	}()
+	// Tokens first, because abandon returns them if a gate rejects the copy.
 	if a.payForCopy() && r.call.prepare(a) == nil && r.begin(a) {
 		begun = true
 		r.run(a)
@@ -53,7 +54,7 @@ func (r *hedgedCall) copy(of *attempt, hedge bool) {
 func (a *attempt) payForCopy() (ok bool) {
 	c, now := a.call, time.Now()
 	switch {
-	case !a.report.Hedge:
+	case a.kind != kindHedge:
 		if c.room(now) >= 0 {
 			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{
 				Slow:  c.record.circuit.Usual() == 0, // then the server may have too many requests, as after a timeout
@@ -82,10 +83,11 @@ func (r *hedgedCall) begin(a *attempt) (begun bool) {
 	c := r.call
 	r.change(func() {
 		noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
-		if r.over || noneLeft && !a.report.Hedge {
+		// Meanwhile there may be a result, or another copy may have taken the last attempt.
+		if r.over || noneLeft && a.kind != kindHedge {
 			return
 		}
-		if !a.report.Hedge {
+		if a.kind != kindHedge {
 			c.seconds++
 			c.number++
 			a.report.Number = c.number
@@ -131,7 +133,8 @@ func (r *hedgedCall) announce(a *attempt) {
 func (a *attempt) fail(err error) {
 	a.abandon()
 	a.came, a.outcome = outcome.Broken, outcome.Of(outcome.Broken, 0)
-	a.outcome.Server, a.report.work = outcome.Silent, a.outcome.Work // a panic says nothing about the server
+	// A panic says nothing about the server.
+	a.outcome.Server, a.report.work = outcome.Silent, a.outcome.Work
 	a.report.Latency = time.Since(a.report.Start)
 	a.report.Err = err
 	a.report.Verdict = VerdictTransient
@@ -148,20 +151,23 @@ func (r *hedgedCall) finish(a *attempt) {
 		a.inTime = !r.over
 		switch {
 		case r.over:
+			// The call has its result, so it does not need this one.
 			useless = true
 		case a.hasFinalResponse() && r.mayWin(a):
 			won = true
 			r.win(a)
 		case a.hasFinalResponse() && r.kept == nil:
+			// It may become the result when the other attempts have failed.
 			r.kept = a
-		case a.report.Hedge:
+		case a.kind == kindHedge:
+			// A failed hedge is not the result: its original is in flight, or has failed too.
 			useless = true
 		default:
 			r.latest = a
 		}
 	})
 	a.permits.tokens.Done(retrybudget.Result{Succeeded: won})
-	if a.report.Hedge {
+	if a.kind == kindHedge {
 		r.original.visit.Record.hedges.credit.done(won)
 	}
 	if useless {
@@ -174,7 +180,7 @@ func (r *hedgedCall) finish(a *attempt) {
 // second of two requests with the same key. The lock is held.
 func (r *hedgedCall) mayWin(a *attempt) bool {
 	clientError := a.report.status()/100 == 4
-	ofSecond := clientError && a.report.Hedge && r.call.repeats != repeatsNothing
+	ofSecond := clientError && a.kind == kindHedge && r.call.repeats != repeatsNothing
 	return !ofSecond || !r.othersInFlight(a)
 }
 
@@ -195,6 +201,7 @@ func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.original) {
 		if a != r.winner && !a.inTime {
 			if r.winner != nil && a.visit.Server != r.winner.visit.Server {
+				// It lost to another server, so its own may be too slow: see Overtaken.
 				a.visit.Lost = true
 			}
 			a.endWith(neterr.ErrSuperseded)
@@ -214,7 +221,7 @@ func (r *hedgedCall) outcome() *attempt {
 		state := c.retryState()
 		state.later = append(state.later, entry)
 		runHooks(c, attemptDone, &entry.report)
-		held := a == r.kept || !a.report.Hedge // finish has discarded the others
+		held := a == r.kept || a.kind != kindHedge // finish has discarded the others
 		if held && entry == a && a != result {
 			a.discard()
 		}
@@ -228,7 +235,7 @@ func (r *hedgedCall) outcome() *attempt {
 
 // learn notes whether the second attempt was of use. It was not if the first one was answered before.
 func (r *hedgedCall) learn(result *attempt, copies []*attempt) {
-	i := slices.IndexFunc(copies, func(a *attempt) bool { return !a.report.Hedge })
+	i := slices.IndexFunc(copies, func(a *attempt) bool { return a.kind != kindHedge })
 	if i < 0 || !result.hasFinalResponse() {
 		return
 	}
@@ -246,6 +253,7 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	switch {
 	case r.winner != nil:
 	case r.original.hasFinalResponse():
+		// There is no winner yet, and the rule of mayWin does not concern the original.
 		r.win(r.original)
 	default:
 		r.latest = r.original
@@ -255,6 +263,7 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 		r.waited = true
 		r.changed.Wait()
 	}
+	// A response says more than an error, also one that may not be the result while others are in flight.
 	if r.winner == nil && r.kept != nil && r.latest.report.Response == nil {
 		r.winner = r.kept
 	}
@@ -275,7 +284,7 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 	}
 	report := *a.soFar()
 	report.Err, report.Verdict = neterr.ErrSuperseded, VerdictPermanent
-	return &attempt{call: a.call, came: outcome.Superseded, report: report}
+	return &attempt{call: a.call, kind: a.kind, came: outcome.Superseded, report: report}
 }
 
 // cancelCopies cancels the attempts after a panic of Base, and discards the responses that they hold. An attempt that is in flight
@@ -293,7 +302,7 @@ func (a *attempt) cancelCopies() {
 		r.changed.Wait()
 	}
 	all := append(slices.Clip(r.copies), r.original)
-	done := slices.DeleteFunc(all, func(a *attempt) bool { return !a.inTime || a != r.winner && a != r.kept && a.report.Hedge })
+	done := slices.DeleteFunc(all, func(a *attempt) bool { return !a.inTime || a != r.winner && a != r.kept && a.kind == kindHedge })
 	a.call.mu.Unlock()
 	for _, each := range done {
 		each.discard()

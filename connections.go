@@ -63,7 +63,7 @@ func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
 		number = p.choose(poolKey{scheme: req.URL.Scheme, host: req.URL.Host}, 0)
 	default:
 		number = p.choose(attempt.poolKey(), attempt.call.avoid.Load())
-		attempt.pool.Store(uint32(number) + 1)
+		attempt.sending.pool.Store(uint32(number) + 1)
 	}
 	resp, err := p.transport(number).RoundTrip(req)
 	if err != nil && !p.shared && req.URL.Scheme != "http" && req.URL.Scheme != "https" {
@@ -273,8 +273,11 @@ func (a *attempt) poolKey() poolKey {
 // leaveSilent takes the attempt's connection out of use if it has delivered nothing since the
 // attempt got it. It returns false if it has, or if it was out of use before.
 func (a *attempt) leaveSilent() bool {
-	conn := a.conn.Load()
-	return conn != nil && conn.reads.Load() == a.readsBefore.Load() && conn.pools.leave(a.poolKey(), conn)
+	if !a.sending.isSilent() {
+		return false
+	}
+	conn := a.sending.conn.Load()
+	return conn.pools.leave(a.poolKey(), conn)
 }
 
 // noteConnection leaves a silent connection after the attempt has ended. A retry after a timeout
@@ -283,13 +286,16 @@ func (a *attempt) noteConnection() {
 	c := a.call
 	switch {
 	case a.timedOut(), a.wasOvertaken():
+		// A connection that was silent meanwhile may be dead, and each request on it would time out.
 		if a.leaveSilent() && c.traced() {
 			runHooks(c, connectionLeft, a.soFar())
 		}
 	case a.misdirected():
-		c.avoid.Or(1 << (a.pool.Load() - 1))
+		// The connection is good for other hosts, so only this call avoids it.
+		c.avoid.Or(1 << (a.sending.pool.Load() - 1))
 	default:
-		if conn := a.conn.Load(); conn != nil {
+		if conn := a.sending.conn.Load(); conn != nil {
+			// It has answered, so a retry may use it.
 			c.avoid.And(^(uint32(1) << conn.pool))
 		}
 	}
@@ -307,7 +313,7 @@ func (a *attempt) wasOvertaken() bool {
 
 // misdirected reports whether the server rejects the connection for this host. Another one may reach a server that does not.
 func (a *attempt) misdirected() bool {
-	return a.came == http.StatusMisdirectedRequest && a.pool.Load() > 0
+	return a.came == http.StatusMisdirectedRequest && a.sending.pool.Load() > 0
 }
 
 // watchedConn is a connection that counts what it delivers, below TLS.

@@ -34,13 +34,16 @@ func (a *attempt) unsent() bool {
 	if err == nil || a.begun {
 		return false
 	}
-	switch reached := a.reached.Load(); {
+	switch reached := a.sending.reached.Load(); {
 	case reached == reachedDial && a.call.native:
+		// It has asked for a connection, and has got none.
 		return true
-	case a.came == outcome.Own: // a Base that does more than to observe may have sent it in its own way
+	case a.came == outcome.Own:
+		// A Base that does more than to observe may have sent it in its own way.
 		return a.call.native && a.call.hooked.Load()
 	case reached >= reachedConn, !provesNotSent(err):
-		return false // with a connection an alert may come after the handshake, or the error from the body
+		// With a connection an alert may come after the handshake, or the error from the body.
+		return false
 	case reached == reachedDial, a.call.hasBody, !a.mayRepeatUnseen():
 		return true
 	}
@@ -58,7 +61,7 @@ func (a *attempt) mayRepeatUnseen() bool {
 
 // repeatBody is GetBody of a request that net/http may send again by itself, on a Base that may hide its connections too.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
-	a.reached.Store(reachedAgain)
+	a.sending.reached.Store(reachedAgain)
 	body, err := a.newBody()
 	if err != nil {
 		return nil, err
@@ -113,7 +116,7 @@ func (e *Error) NotSent() bool {
 // results of http.Client.Do or Transport.RoundTrip. Repeat such a call with the same idempotency key, or look
 // up what became of it; a new key may do the work twice.
 //
-// It is true if an attempt was sent and got no response, a 101, a 408 or a 5xx, unless that says that nothing was
+// It is true if an attempt was sent and got no response, a 101, a 408, a 499 or a 5xx, unless that says that nothing was
 // executed: see Attempt.NotExecuted. A Retry-After does not say so, because proxies send it after the work too.
 // Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
 // methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt. If it is a
@@ -138,8 +141,10 @@ func InDoubt(resp *http.Response, err error) bool {
 func (e *Error) inDoubt() bool {
 	switch {
 	case e.NotSent():
+		// First, because what was not sent is never in doubt, whatever the errors say.
 		return false
 	case unsafeRequest(e.before):
+		// The request before the redirect may have done the work.
 		return true
 	case e.call != nil && e.call.repeats == repeatsNothing:
 		return false
@@ -169,7 +174,8 @@ func (c *call) inDoubt(resp *http.Response) bool {
 	case done:
 		return false
 	case safe:
-		return unsafeRequest(c.before) // a GET that fails after a 303 does not undo what was done before
+		// A GET that fails after a 303 does not undo what was done before.
+		return unsafeRequest(c.before)
 	}
 	return undecided(c.attempts())
 }

@@ -14,13 +14,17 @@ import (
 func (c *call) count() outcome.Count {
 	switch {
 	case c.failure == nil:
+		// The last attempt counts, also if its status is a failure.
 	case c.failure.byGate():
 		return outcome.CountRejected
 	case errors.Is(c.failure.Err, context.Canceled):
+		// The caller has canceled it, which says nothing about the scope.
 		return outcome.CountNone
 	case c.failure.Reason == ErrDeadline:
+		// Also if the time ended during a wait, when the last attempt has another outcome.
 		return outcome.CountTimeout
 	case c.last == nil:
+		// Nothing was sent, and no gate has rejected it.
 		return outcome.CountNone
 	}
 	return c.last.outcome.Count
@@ -28,9 +32,9 @@ func (c *call) count() outcome.Count {
 
 // endCounts counts the calls by how they ended. It takes no lock.
 type endCounts struct {
-	failing atomic.Int64 // the start of the first call that failed since the last success, since the origin; zero means none
-	failed  atomic.Int64 // the calls that failed since then
-	ended   window.Window[[outcome.Counts]atomic.Uint32]
+	since      atomic.Int64 // the start of the first call that failed since the last success, since the origin; zero: it is not failing
+	callsSince atomic.Int64 // the calls that failed since then
+	ended      window.Window[[outcome.Counts]atomic.Uint32]
 }
 
 func (e *endCounts) add(start, at time.Duration, count outcome.Count) {
@@ -40,17 +44,18 @@ func (e *endCounts) add(start, at time.Duration, count outcome.Count) {
 	e.ended.At(at, window.Status, window.Buckets)[count].Add(1)
 	switch {
 	case count != outcome.CountSuccess:
-		e.fail(start)
-		e.failed.Add(1)
-	case e.failing.Load() != 0:
-		e.failed.Store(0)
-		e.failing.Store(0)
+		e.noteFailing(start)
+		e.callsSince.Add(1)
+	case e.since.Load() != 0:
+		e.callsSince.Store(0)
+		e.since.Store(0)
 	}
 }
 
-func (e *endCounts) fail(start time.Duration) {
-	if e.failing.Load() == 0 {
-		e.failing.CompareAndSwap(0, int64(max(start, 1)))
+// noteFailing notes that the scope is failing since a time, unless it was before.
+func (e *endCounts) noteFailing(start time.Duration) {
+	if e.since.Load() == 0 {
+		e.since.CompareAndSwap(0, int64(max(start, 1)))
 	}
 }
 
@@ -75,8 +80,8 @@ func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) Respon
 		ClientErrors: n[outcome.CountClientError] + n[outcome.CountThrottled], Throttled: n[outcome.CountThrottled], ServerErrors: n[outcome.CountServerError],
 		NetworkErrors: n[outcome.CountNetworkError], Timeouts: n[outcome.CountTimeout], Rejected: n[outcome.CountRejected],
 	}
-	if since := e.failing.Load(); since != 0 {
-		s.Since, s.CallsSince = origin.Add(time.Duration(since)), int(e.failed.Load())
+	if since := e.since.Load(); since != 0 {
+		s.Since, s.CallsSince = origin.Add(time.Duration(since)), int(e.callsSince.Load())
 	}
 	return s
 }

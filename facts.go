@@ -95,7 +95,8 @@ func (f *facts) find() (list *route.Route, err error) {
 	if list, err = f.findContext(); err != nil {
 		return nil, err
 	}
-	req = f.request // without the contexts of this module
+	// Without the contexts of this module.
+	req = f.request
 	f.hasBody = req.Body != nil && req.Body != http.NoBody
 	f.replayable = !f.hasBody || req.GetBody != nil
 	f.scope = req.URL.Host
@@ -103,7 +104,8 @@ func (f *facts) find() (list *route.Route, err error) {
 		f.scope = f.config.scope(req)
 	}
 	f.repeats = f.findRepetition()
-	if limit := f.rateLimit; limit.Key != nil || limit.Cost != nil { // other calls take no memory for it
+	// Other calls take no memory for it.
+	if limit := f.rateLimit; limit.Key != nil || limit.Cost != nil {
 		f.quotas = limit.needs(req)
 	}
 	name, empty := field.Find(req.Header, f.idempotency.Header)
@@ -111,9 +113,11 @@ func (f *facts) find() (list *route.Route, err error) {
 	if f.away = isAway(req); f.away {
 		f.key = f.idempotency.foreignKey(req, f.key)
 	}
+	// After the key of the request, which it replaces, and before the header, which has it.
 	f.repeatKey()
 	f.owner = f.findOwner()
 	f.header = f.sharedHeader(empty)
+	// Last, because it starts a goroutine that only the end of the call stops.
 	if req.Cancel != nil {
 		f.ctx, f.cancel = mergeRequestCancel(req)
 	}
@@ -140,7 +144,8 @@ func (f *facts) findContext() (list *route.Route, err error) {
 		}
 	}
 	f.priority = Priority(f.options.priority)
-	if f.options.single { // it is set for every call inside another Transport
+	// It is set for every call inside another Transport.
+	if f.options.single {
 		if f.outer, err = outerAttempt(f.ctx); err != nil {
 			return nil, err
 		}
@@ -152,7 +157,8 @@ func (f *facts) findContext() (list *route.Route, err error) {
 	if bounded && deadline.IsZero() {
 		deadline = deadline.Add(1) // zero means none
 	}
-	f.start, f.deadline = start, deadline // cleanUp releases a call that has a start
+	// Last, because cleanUp releases a call that has a start.
+	f.start, f.deadline = start, deadline
 	return list, nil
 }
 
@@ -163,6 +169,7 @@ func (f *facts) findRepetition() repetition {
 	case safeMethod(method):
 		return repeatsNothing
 	case byLeave:
+		// After the safe methods, because those repeat even less.
 		return repeatsByLeave
 	case method == http.MethodPut, method == http.MethodDelete:
 		return repeatsResult
@@ -191,6 +198,7 @@ func (f *facts) findOwner() retryOwner {
 	header := f.request.Header
 	switch sdk := len(header) > 0 && outerclient.OwnsRetries(header); {
 	case f.options.single, sdk && !f.ownsRetries:
+		// A layer above has said that it retries, so a retry here would multiply its own.
 		return ownerOther
 	case f.ownsRetries:
 		return ownerCall

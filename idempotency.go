@@ -134,12 +134,7 @@ func (i *Idempotency) foreignKey(req *http.Request, key idempotencyKey) idempote
 	if safeMethod(req.Method) {
 		return idempotencyKey{}
 	}
-	return idempotencyKey{value: i.quote(derived(key.value + " " + hostmatch.Origin(req.URL))), callers: true, added: true}
-}
-
-// derived returns a UUID (version 8 of RFC 9562) that is the same for the same text.
-func derived(text string) string {
-	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
+	return idempotencyKey{value: i.quote(idempotencykey.ForOrigin(key.value, req.URL)), callers: true, added: true}
 }
 
 func (i *Idempotency) quote(key string) string {
@@ -161,7 +156,7 @@ func (i *Idempotency) generate(req *http.Request) string {
 	invocation := outerclient.InvocationID(req.Header)
 	if parsed, err := uuid.Parse(invocation); err == nil && parsed.Version() == 4 {
 		text := invocation + " " + cmp.Or(req.Method, http.MethodGet) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
-		return derived(text)
+		return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String() // version 8 of RFC 9562
 	}
 	var id uuid.UUID // uuid.NewString would allocate three times
 	_, _ = rand.Read(id[:])

@@ -202,7 +202,7 @@ func rateLimitRows(t *testing.T, l *RateLimit) []doctable.Row {
 		{Field: "RateLimit.Limit", Default: zero(t, c.Limit, "none"), Unit: "requests per second", Range: "negative: none"},
 		{Field: "RateLimit.Burst", Default: burst, Unit: "requests", Range: "negative: the default"},
 		{Field: "RateLimit.MaxInFlight", Default: zero(t, c.MaxInFlight, "no limit"), Unit: "requests", Range: "negative: no limit"},
-		{Field: "RateLimit.MaxWait", Default: c.MaxWait, Unit: "duration", Range: "negative: calls never wait"},
+		{Field: "RateLimit.MaxWait", Default: "the deadline; " + doctable.Format(c.MaxWait) + " without one", Unit: "duration", Range: "negative: calls never wait"},
 		{Field: "RateLimit.MaxBlock", Default: c.MaxBlock, Unit: "duration", Range: "up to " + doctable.Format(quota.Horizon) + "; negative: quotas and blocks off"},
 		{Field: "RateLimit.IgnoreHeaders", Default: !c.Follow, Unit: "bool", Range: ""},
 		{Field: "RateLimit.Key", Default: zero(t, l.Key, "one key"), Unit: "function", Range: "safe for concurrent use"},

@@ -48,10 +48,11 @@ type RateLimit struct {
 	MaxInFlight int
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
-	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
-	// too. A call without a deadline that a limit has rejected waits no longer than MaxWait from its beginning, also for its
-	// turn to be sent again (see Budget).
-	// Zero means 60 s. A negative duration means that calls never wait, except 250 ms for Shared.
+	// longer than MaxWait. Zero means until the call's deadline, or 60 s without one. A negative
+	// duration means that calls never wait, except 250 ms for Shared. While rejections block the
+	// scope, Policy.MaxRetryAfter limits the wait too. A call without a deadline that a limit has
+	// rejected waits no longer than MaxWait from its beginning, also for its turn to be sent again
+	// (see Budget).
 	MaxWait time.Duration
 
 	// MaxBlock is the maximum time for which a server may block a scope: if a quota's reset is later,
@@ -126,16 +127,21 @@ func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
 	return n
 }
 
-// passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
+// passQuotas waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
-func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
+func (c *call) passQuotas(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(&a.visit)
-	r.NoWait, r.AtOnce, r.Waiter = a.concurrent, a.visit.AtOnce, (*queuedAttempt)(a)
+	r.NoWait, r.AtOnce, r.Waiter = a.isCopy(), a.visit.AtOnce, (*queuedAttempt)(a)
 	if !c.deadline.IsZero() {
 		usual := a.visit.Record.circuit.Usual()
-		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second)) // after a longer wait many responses would come too late
+		// After a longer wait many responses would come too late.
+		r.Deadline = c.deadline.Add(-usual - min(usual, time.Second))
+		if c.rateLimit.MaxWait == 0 {
+			r.MaxWait = quota.Horizon // the deadline says how long
+		}
 	}
 	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
+		// An attempt around this one may have a slot already. Without it the two would wait for each other.
 		r.Around = outer.permits.slot
 	}
 	permit, rejection := a.visit.Record.quotas.Load().Admit(c.ctx, r, now)
@@ -145,6 +151,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		case waitqueue.Canceled:
 			failed = c.canceled(c.ctx.Err())
 		case waitqueue.DeadlineExceeded:
+			// It is a rejection too: see byGate.
 			failed.Reason, failed.Err = ErrDeadline, ErrRateLimited
 		default:
 		}
@@ -152,6 +159,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	}
 	a.permits.quota, a.permits.slot = &permit, permit.Slot
 	if permit.Waited {
+		// Only a wait takes time that matters.
 		now = time.Now()
 	}
 	return now, nil
@@ -175,9 +183,9 @@ func quotaSaid(q *QuotaStatus) string {
 	return text
 }
 
-// reportQuota reports the response of the attempt to the quotas. Attempts have no permit while
+// doneQuotas reports the response of the attempt to the quotas. Attempts have no permit while
 // the quotas are not active.
-func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
+func (a *attempt) doneQuotas(info *responseInfo, now time.Time) {
 	c := a.call
 	r := quota.Response{Status: a.report.status(), NotSent: a.report.work == outcome.NotSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
 	wait := a.report.RetryAfter
@@ -198,35 +206,44 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		a.permits.quota = nil
 		permit.Done(&r, now)
 	case r.Shows(), a.visit.Record.quotas.Load().Active():
+		// There was no permit, because no quota was known when the attempt began.
 		a.visit.Record.quotaSet().Observe(c.quotaRequest(&a.visit), &r, a.report.Start, now, int64(a.visit.Record.inFlight.Count()-1))
 	}
 	if r.Status == http.StatusTooManyRequests {
+		// After the quotas have learned from the response, so that it names the one which is exhausted.
 		a.report.quota = a.exhausted(now)
 	}
 }
 
+func (a *attempt) cancelQuotas(now time.Time) {
+	if held := a.permits.quota; held != nil {
+		a.permits.quota = nil
+		held.Cancel(now)
+	}
+}
+
 // quotaRequest describes an attempt to the engine. The credential is a keyed hash.
-func (c *call) quotaRequest(v *visit) quota.Request {
+func (f *facts) quotaRequest(v *visit) quota.Request {
 	r := quota.Request{
-		Method: c.request.Method, Path: c.request.URL.Path,
-		MaxBlock: c.policy.MaxRetryAfter,
+		Method: f.request.Method, Path: f.request.URL.Path,
+		MaxBlock: f.policy.MaxRetryAfter,
 	}
-	if c.quotas != nil {
-		r.Key, r.Cost = c.quotas.key, c.quotas.cost
+	if f.quotas != nil {
+		r.Key, r.Cost = f.quotas.key, f.quotas.cost
 	}
-	header := c.request.Header
+	header := f.request.Header
 	if v.Server != nil {
 		header = v.Apply(header)
 	}
-	if secret := credential(header, c.request.URL); secret != "" {
-		r.Credential = c.rateLimit.engine().Hash(secret)
+	if secret := credential(header, f.request.URL); secret != "" {
+		r.Credential = f.rateLimit.engine().Hash(secret)
 	}
 	return r
 }
 
 // routeHash returns a hash of the method and the path, with IDs replaced.
-func (c *call) routeHash() uint64 {
-	return c.rateLimit.engine().Route(c.request.Method, c.request.URL.Path)
+func (f *facts) routeHash() uint64 {
+	return f.rateLimit.engine().Route(f.request.Method, f.request.URL.Path)
 }
 
 // credential returns what tells callers apart: by RFC 6750, or as GitLab, Google, Azure API Management and OpenStack name it.

@@ -618,3 +618,47 @@ func TestRateLimit_sharedNeverWaits(t *testing.T) {
 		})
 	}
 }
+
+// §4.17c: without MaxWait a call waits as long as its deadline allows, and a minute if it has none.
+func TestRateLimit_MaxWait(t *testing.T) {
+	unlimited := func(time.Duration, string) (int, []any) { return http.StatusOK, nil }
+	quota := &fixedWindow{limit: 5, length: 20 * time.Second}
+	window := func(at time.Duration, _ string) (int, []any) { return quota.respond(at, "X-RateLimit-") }
+	for _, row := range []struct {
+		name     string
+		server   limiterModel
+		limit    rate.Limit // of the client's own
+		maxWait  time.Duration
+		deadline time.Duration // of 30 calls at once; 0: none
+		served   int64
+	}{
+		{"one in four seconds, two minutes until the deadline: all", unlimited, .25, 0, 2 * time.Minute, 30},
+		{"the same without a deadline: those of a minute", unlimited, .25, 0, 0, 16},
+		{"the same, MaxWait is nearer than the deadline", unlimited, .25, 20 * time.Second, 2 * time.Minute, 6},
+		{"the same, the deadline is nearer than MaxWait", unlimited, .25, time.Hour, 20 * time.Second, 5},
+		{"the same, calls never wait", unlimited, .25, -1, 2 * time.Minute, 1},
+		{"the server's quota of five in twenty seconds, two minutes until the deadline: all", window, 0, 0, 2 * time.Minute, 30},
+		{"the same without a deadline: those of a minute", window, 0, 0, 0, 15},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: row.server.server(), Breaker: never(), Policy: resilienthttp.Policy{MaxAttempts: -1},
+				RateLimit: &resilienthttp.RateLimit{Limit: row.limit, Burst: 1, MaxWait: row.maxWait},
+			}
+			var served atomic.Int64
+			call := func() {
+				resp, err := tr.RoundTrip(get(t).WithContext(until(t, t.Context(), row.deadline)))
+				if finish(t, resp, err) {
+					served.Add(1)
+				}
+			}
+			var calls sync.WaitGroup
+			call() // shows the quota
+			for range 29 {
+				calls.Go(call)
+			}
+			calls.Wait()
+			assert.Equal(t, row.served, served.Load())
+		})
+	}
+}

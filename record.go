@@ -15,7 +15,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// record is the state of one scope and priority in a Transport.
+// record is the state of one scope and priority in a Transport. Attempts succeed or fail. A scope is failing from a call that failed
+// until an attempt succeeds.
 type record struct {
 	*scopeRecords
 
@@ -44,7 +45,7 @@ type record struct {
 	failingRoutes failingRoutes
 
 	slowest atomic.Pointer[CallStatus]    // of the last minute, until a slower one comes
-	failure atomic.Pointer[FailureStatus] // the last one; nil: none yet
+	failed  atomic.Pointer[FailureStatus] // the last attempt that failed; nil: none yet
 	said    atomic.Pointer[scopeLog]      // nil: nothing yet
 }
 
@@ -54,8 +55,8 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	if slowest := r.slowest.Load(); !isOld(slowest, origin.Add(at)) {
 		s.Slowest = *slowest
 	}
-	if failure := r.failure.Load(); failure != nil {
-		s.Failure = *failure
+	if failed := r.failed.Load(); failed != nil {
+		s.Failure = *failed
 	}
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, 1+int(window.Buckets*time.Minute/window.Status), origin) // the newest bucket is not over
@@ -99,6 +100,7 @@ func made[T any](p *atomic.Pointer[T]) *T {
 // noteSuccess notes a success at a time since the origin. It reports whether that was a
 // sample of the latencies.
 func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
+	// Most successes change nothing, and a load is cheaper than a store.
 	if r.failing.Load() {
 		r.failing.Store(false)
 	}
@@ -134,7 +136,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 	switch {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		a.sampled = r.noteSuccess(at, a.report.Latency)
+		a.body.sampled = r.noteSuccess(at, a.report.Latency)
 		r.failingRoutes.remove(a.call.routeHash)
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
@@ -190,8 +192,8 @@ func (a *attempt) noteFailure(now time.Time) {
 		} else {
 			status.Err = neterr.SafeText(a.report.Err)
 		}
-		a.visit.Record.failure.Store(status)
-		a.visit.Record.ended.fail(a.call.failingSince(a.visit.Record))
+		a.visit.Record.failed.Store(status)
+		a.visit.Record.ended.noteFailing(a.call.failingSince(a.visit.Record))
 	}
 }
 
@@ -199,19 +201,23 @@ func (c *call) noteEnd(resp *http.Response) {
 	a := c.last
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
+		// Time has passed since the last attempt.
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
 	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
-		if failing := &a.visit.Record.failing; !failing.Load() {
-			failing.Store(true)
+		r := a.visit.Record
+		// Most failures of a failing scope change nothing.
+		if !r.failing.Load() {
+			r.failing.Store(true)
 		}
-		a.visit.Record.failingRoutes.add(c.routeHash())
+		r.failingRoutes.add(c.routeHash())
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
-		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took)) // another goroutine may have been first
+		// Another goroutine may have been first.
+		c.record.slowest.CompareAndSwap(slowest, c.status(resp, took))
 	}
 }
 
@@ -222,8 +228,8 @@ func isOld(slowest *CallStatus, now time.Time) bool {
 
 // failingSince returns the time from which the scope fails if this call is the first to fail: its
 // start, or a later success.
-func (c *call) failingSince(r *record) time.Duration {
-	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
+func (f *facts) failingSince(r *record) time.Duration {
+	return max(f.start.Sub(f.origin), time.Duration(r.succeeded.Load()))
 }
 
 func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {

@@ -243,7 +243,7 @@ func (c *call) prepareRetry() error {
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())
 	c.number++
-	next := &attempt{call: c, visit: c.retries.plan.to}
+	next := &attempt{call: c, kind: kindRetry, visit: c.retries.plan.to}
 	next.report.of, next.report.Number = next, c.number
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
@@ -281,14 +281,24 @@ func (c *call) noteFailedCall() {
 		return
 	}
 	now := time.Since(c.origin)
-	switch failed := c.failure != nil || c.last.report.work != outcome.Known && c.last.report.Verdict != VerdictSuccess; {
-	case failed && c.failure != nil && (c.failure.byGate() || c.failure.NotSent()):
-		// The server has not failed last. The caller was asked to call again, and this will be its call.
-		c.failedCalls.KeepKey(c.requestID(), c.sentWithKey(), now)
-	case failed:
-		c.failedCalls.KeepKey(c.requestID(), c.sentWithKey(), now)
-		c.failedCalls.Add(c.requestID(), now)
-	case c.failedCalls.Any(now):
-		c.failedCalls.Remove(c.requestID())
+	if !c.hasFailed() {
+		if c.failedCalls.Any(now) {
+			c.failedCalls.Remove(c.requestID())
+		}
+		return
 	}
+	c.failedCalls.KeepKey(c.requestID(), c.sentWithKey(), now, min(c.last.report.RetryAfter, defaultMaxWait))
+	if c.failure != nil && (c.failure.byGate() || c.failure.NotSent()) {
+		return // the server has not failed last: the caller was asked to call again, and this will be its call
+	}
+	c.failedCalls.Add(c.requestID(), now)
+}
+
+// hasFailed reports whether a loop may repeat the call. A 409 is known, but it may be about an earlier attempt that is in progress.
+func (c *call) hasFailed() bool {
+	last := &c.last.report
+	if c.failure != nil || last.Verdict.retryable() {
+		return true
+	}
+	return last.Verdict != VerdictSuccess && last.work != outcome.Known
 }

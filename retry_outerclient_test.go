@@ -374,6 +374,30 @@ func TestOuterRetries_oneKey(t *testing.T) {
 			require.Len(t, keys, row.keys)
 		})
 	}
+	for _, row := range []struct {
+		name  string
+		wait  time.Duration // of the loop before it repeats the first call
+		steps []step
+	}{
+		{"the server is still at work, and asks to wait", time.Second, []step{failing(errReset), status(409, "Retry-After", "1"), status(200)}},
+		{"the server is still at work, and does not ask", time.Second, []step{failing(errReset), status(409), status(200)}},
+		{"the loop waits as long as the response asks", 30 * time.Second, []step{status(503, "Retry-After", "30"), failing(errReset), status(200)}},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(row.steps...)
+			tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: never()}
+			req := newRequest(t, http.MethodPost, "http://api.test/charges", "charge")
+			for range row.steps {
+				req.Body, _ = req.GetBody()
+				_ = discard(tr, req)
+				time.Sleep(row.wait)
+				row.wait = time.Second
+			}
+			for _, sent := range base.calls() {
+				require.Equal(t, base.calls()[0].Header.Get("Idempotency-Key"), sent.Header.Get("Idempotency-Key"))
+			}
+		})
+	}
 	bubble.Run(t, "after a success: another operation", func(t *testing.T) {
 		base := script(failing(errReset), status(200))
 		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}

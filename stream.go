@@ -60,7 +60,8 @@ func (a *attempt) hold(resp *http.Response) (*http.Response, error) {
 	h := &heldStream{rules: a.call.policy.Stream, body: &heldBody{ReadCloser: resp.Body}}
 	a.begun = true
 	a.call.mu.Lock()
-	a.timers.slow = 0 // the server has answered: its silence is no reason for a second attempt
+	// The server has answered: its silence is no reason for a second attempt.
+	a.timers.slow = 0
 	a.call.mu.Unlock()
 	answered := false
 	defer func() { // also if Classify panics
@@ -127,7 +128,8 @@ func (h *heldStream) judge(next *bodyRead) (enough bool, err error) {
 	}
 	switch {
 	case !next.returned, len(h.body.held) >= smallBody:
-		return true, nil // a body of the program that panics does so again when the caller reads it
+		// A body of the program that panics does so again when the caller reads it.
+		return true, nil
 	case next.err == nil:
 		return false, nil
 	case !errors.Is(next.err, io.EOF):
@@ -150,6 +152,7 @@ func (h *heldStream) decides(e eventstream.Event) bool {
 	}
 	switch verdict {
 	case VerdictPending:
+		// It proves that the server is at work, so from now on the caller waits at most pendingTime.
 		h.pending = true
 		return false
 	case VerdictThrottled, VerdictTransient, VerdictPermanent:

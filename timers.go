@@ -55,10 +55,11 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 	} else if c.policy.AttemptTimeout == 0 {
 		c.planSlow(a, now, mayBeSlow)
 	}
-	if a.visit.Probes && a.timers.second { // another endpoint answers if this one hangs
+	// Another endpoint answers if this one hangs.
+	if a.visit.Probes && a.timers.second {
 		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
 	}
-	if c.hedge != nil && !a.concurrent && c.mayBeHedged() {
+	if c.hedge != nil && !a.isCopy() && c.mayBeHedged() {
 		if delay, ok := c.hedge.delay(&a.visit.Record.latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
@@ -72,7 +73,8 @@ func (c *call) planTimeout(a *attempt, now time.Time) {
 		return
 	}
 	a.timers.cut = timeout
-	if !c.longUpload() { // the upload may extend the timeout
+	// Otherwise the upload may extend the timeout, and the header must not promise less.
+	if !c.longUpload() {
 		a.deadline = now.Add(timeout)
 	}
 }
@@ -83,7 +85,7 @@ func (c *call) planSlow(a *attempt, now time.Time, mayBeSlow bool) {
 	if !bounded {
 		a.timers.cut = maxResponseTime
 	}
-	if mayBeSlow && (bounded || !a.concurrent) { // without a deadline a copy gets no copy of its own
+	if mayBeSlow && (bounded || !a.isCopy()) { // without a deadline a copy gets no copy of its own
 		a.timers.slow = slowResponse
 	}
 	if bounded {
@@ -92,9 +94,9 @@ func (c *call) planSlow(a *attempt, now time.Time, mayBeSlow bool) {
 }
 
 // mayBeHedged reports whether the server may get the request of the call twice.
-func (c *call) mayBeHedged() bool {
-	harmless := c.repeats >= repeatsByLeave || c.key.value != ""
-	return harmless && c.replayable && c.owner == ownerCall
+func (f *facts) mayBeHedged() bool {
+	harmless := f.repeats >= repeatsByLeave || f.key.value != ""
+	return harmless && f.replayable && f.owner == ownerCall
 }
 
 // maxSeconds is the maximum number of second attempts of a call.
@@ -105,6 +107,15 @@ func isStream(h http.Header) bool {
 	return len(h["Upgrade"]) > 0 || slices.ContainsFunc(h["Accept"], func(accepted string) bool {
 		return strings.Contains(strings.ToLower(accepted), "text/event-stream")
 	})
+}
+
+// startTimer sets the timer for the first event of the attempt. It may fire before the attempt is sent, so it takes the lock.
+func (a *attempt) startTimer() {
+	if wait, planned := a.timers.next(0, 0); planned {
+		a.call.mu.Lock()
+		defer a.call.mu.Unlock()
+		a.timers.timer = time.AfterFunc(wait, a.onTimer)
+	}
 }
 
 // stopTimer stops the timer. No copy begins after it.
@@ -130,8 +141,10 @@ const (
 // onTimer runs in a new goroutine.
 func (a *attempt) onTimer() {
 	switch event := a.due(); event {
-	case sendHedge, sendSecond:
-		a.hedged.copy(a, event == sendHedge)
+	case sendHedge:
+		a.hedged.copy(a, kindHedge)
+	case sendSecond:
+		a.hedged.copy(a, kindSecond)
 	case leftConnection:
 		defer func() {
 			_ = recover() // a hook may panic; the caller cannot recover in this goroutine
@@ -148,17 +161,21 @@ func (a *attempt) due() (event timerEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.stopped || a.hedged != nil && a.hedged.over {
-		return nothing // RoundTrip may have returned, and the caller may reuse the request
+		// RoundTrip may have returned, and the caller may reuse the request.
+		return nothing
 	}
 	age := time.Since(a.report.Start)
 	idle := age - a.upload.progressAt()
 	switch {
 	case t.cut > 0 && idle >= t.cut:
+		// First, because an attempt that is over needs no copy.
 		a.endWith(ErrAttemptTimeout)
 		return nothing
 	case t.hedge > 0 && age >= t.hedge:
+		// Each is sent once, so its time is deleted.
 		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
+		// By idle, because an upload that makes progress is not slow.
 		t.slow = 0
 		event = a.whenSlow(age)
 	}
@@ -171,6 +188,7 @@ func (a *attempt) due() (event timerEvent) {
 	if a.hedged == nil {
 		a.hedged = &hedgedCall{call: c, original: a, changed: sync.Cond{L: &c.mu}}
 	}
+	// Under the lock in which the event was due: the call then waits until the copy has read its request.
 	a.hedged.preparing++
 	return event
 }
@@ -182,7 +200,8 @@ func (a *attempt) whenSlow(age time.Duration) timerEvent {
 	if a.timers.second && oneLeft && a.visit.Record.patience.over(age) {
 		return sendSecond
 	}
-	if a.leaveSilent() && c.traced() { // only a hook wants to know
+	// Only a hook wants to know that.
+	if a.leaveSilent() && c.traced() {
 		return leftConnection
 	}
 	return nothing

@@ -204,7 +204,7 @@ func attemptDone(t *Trace) func(*Attempt)        { return t.AttemptDone }
 func retryWait(t *Trace) func(*Attempt)          { return t.RetryWait }
 func queueWait(t *Trace) func(*Attempt)          { return t.QueueWait }
 func connectionLeft(t *Trace) func(*Attempt)     { return t.ConnectionLeft }
-func rejected(t *Trace) func(*Call)              { return t.Rejected }
+func callRejected(t *Trace) func(*Call)          { return t.Rejected }
 func callDone(t *Trace) func(*Call)              { return t.CallDone }
 func breakerChange(t *Trace) func(BreakerChange) { return t.BreakerChange }
 

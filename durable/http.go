@@ -12,6 +12,8 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -24,7 +26,7 @@ import (
 // whatever its Policy. net/http itself repeats a request with a key if a reused connection breaks.
 // HTTP prevents that for requests with a body only, so give each one a body if the provider does not
 // honour keys: the work could be done twice in one send. Another Transport must not retry. A redirect that would
-// change the method is not followed.
+// change the method is not followed. Another origin does not get the key, but one that is derived from it.
 //
 // The class is by resilienthttp.InDoubt, and then by the status:
 //
@@ -162,6 +164,7 @@ func (h HTTP) client() *http.Client {
 	careful := *client
 	careful.Transport = once{cmp.Or(client.Transport, http.DefaultTransport)}
 	careful.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		keepKeyAtHome(req, via[0])
 		switch {
 		case req.Method != via[0].Method:
 			return http.ErrUseLastResponse
@@ -174,6 +177,15 @@ func (h HTTP) client() *http.Client {
 		}
 	}
 	return &careful
+}
+
+// keepKeyAtHome replaces the key of a request that a redirect leads to another origin, as a resilienthttp.Transport does. http.Client
+// has copied the header of the first request.
+func keepKeyAtHome(req, first *http.Request) {
+	key := first.Header.Get(keyHeader)
+	if key != "" && !hostmatch.SameOrigin(first.URL, req.URL) {
+		req.Header.Set(keyHeader, idempotencykey.ForOrigin(key, req.URL))
+	}
 }
 
 // once prevents net/http from repeating a request with a key when a reused connection breaks.

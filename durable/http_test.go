@@ -334,6 +334,43 @@ func TestHTTP_redirect(t *testing.T) {
 	}
 }
 
+// §4.8: a redirect leads to another origin. It does not get the key, but the same one for each send.
+func TestHTTP_redirectToAnotherOrigin(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		transport func(http.RoundTripper) http.RoundTripper
+	}{
+		{"another Transport", func(base http.RoundTripper) http.RoundTripper { return base }},
+		{"a resilienthttp.Transport", func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} }},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			network := memhttp.NewNetwork(t)
+			keys := map[string][]string{}
+			serve := func(host, to string) {
+				network.Serve(t, host, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					keys[r.Host+r.URL.Path] = append(keys[r.Host+r.URL.Path], r.Header.Get("Idempotency-Key"))
+					if r.URL.Path == "/" {
+						http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+					}
+				}))
+			}
+			serve("bank.test", "http://other.test/")
+			serve("other.test", "/again")
+			h := durable.HTTP{Client: &http.Client{Transport: row.transport(network.Transport())}, NewRequest: post("http://bank.test/")}
+			for range 2 {
+				assert.Equal(t, durable.ClassSucceeded.String(), h.Send(t.Context(), send()).Class.String())
+			}
+			own, other := keys["bank.test/"][0], keys["other.test/"][0]
+			assert.Equal(t, send().Key, own)
+			assert.NotContains(t, other, own)
+			assert.NotEmpty(t, other)
+			assert.Equal(t, map[string][]string{
+				"bank.test/": {own, own}, "other.test/": {other, other}, "other.test/again": {other, other},
+			}, keys)
+		})
+	}
+}
+
 // §4.18a: net/http sends a request without a body again if a reused connection breaks. Its decline is then that of
 // the second request, and a new key could do the work twice.
 func TestHTTP_sentAgainByNetHTTP(t *testing.T) {

@@ -36,7 +36,6 @@ func usualChanges() []usualChange {
 		{
 			name: "a rate-limit dialect", begins: "`meaningOf` in `internal/ratelimitheader/fields.go`", find: dialects,
 			needed: []needed{
-				{"internal/ratelimitheader/fields.go", "the beginning of its fields in `mayLimit`", `case .*"FOUR"`},
 				{"internal/ratelimitheader/fields_test.go", "a row with real headers", `(?i)"NAME`},
 				{"docs/rate-limits.md", "its fields in the table", "(?i)\\| .*`NAME"},
 				{"benchmarks/limiter/dialect_test.go", "a server that writes it, in `Dialects`", `(?i)"SERVED`},
@@ -65,7 +64,7 @@ func usualChanges() []usualChange {
 				{"docs/telemetry.md", "its `error.type`", `\bWORD\b`},
 				{"benchmarks/lab/report.go", "the fields that decide about it, in `decisive`", `resilienthttp\.NAME\b`},
 			},
-			also: "it is a reason to stop too; `passServer` in `attempt.go` with the reason for its place in the order; `permits.go`; the wait in `explain.go` and `State`",
+			also: "it is a reason to stop too; `pass`, `donePermits` and `cancelPermits` in `gates.go`, with the reason for its place in the order; the wait in `explain.go` and `State`",
 		},
 		{
 			name: "a metric", begins: "`resilientotel/names.go`", find: metrics,
@@ -266,7 +265,7 @@ func fieldsOf(cases *ast.SwitchStmt) (all []member) {
 				if field == "X-User-Limit" { // X sends both, and one is enough for a server
 					served = "X-App-Limit"
 				}
-				all = append(all, member{"NAME": field, "FOUR": field[:min(4, len(field))], "SERVED": served})
+				all = append(all, member{"NAME": field, "SERVED": served})
 			}
 		}
 	}
@@ -274,7 +273,7 @@ func fieldsOf(cases *ast.SwitchStmt) (all []member) {
 }
 
 // sentinel is an error of the root that may be a Reason.
-var sentinel = regexp.MustCompile(`(?m)^\t(Err\w+)\s+= neterr\.\w+\("(\w+)"`)
+var sentinel = regexp.MustCompile(`(?m)^\t(Err\w+)\s+= (?:neterr\.\w+|newReason)\("(\w+)"`)
 
 // reasons are the values of Attempt.StopReason. The two errors of an attempt and of a Read stop nothing.
 func reasons(texts map[string]string) (all []member) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,9 +44,24 @@ func newScript(seed uint64) *script {
 		c := d.call("call-"+strconv.Itoa(i), at)
 		c.drawMore(later)
 		c.loop = c.loop && s.settings.classify == 0 // what is a success for the client, the loop must not repeat
+		c.rewinds = c.rewinds && !s.redirectsBody()
 		s.calls = append(s.calls, c)
 	}
 	return s
+}
+
+// redirectsBody reports whether http.Client may send a body to the target of a redirect. It calls GetBody as soon as it has the
+// response, while the Transport below may still read the body, also without this library. So such a body must not be rewound.
+func (s *script) redirectsBody() bool {
+	redirects := func(f fault) bool {
+		return f.status == http.StatusTemporaryRedirect || f.status == http.StatusPermanentRedirect
+	}
+	for _, faults := range s.faults {
+		if slices.ContainsFunc(faults, redirects) {
+			return !s.settings.ownRedirects
+		}
+	}
+	return false
 }
 
 // proxied makes a proxy write the answer: it asks to wait although the server has done the work, it says that nothing was

@@ -163,6 +163,7 @@ func (c *Circuit) Admit(now time.Time, route func() uint64, tests bool) (Permit,
 	hash := route()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// A route that has not failed in the outage may work although others do not, and only a request shows that.
 	if o := c.opening; o != nil && tests && !c.breaker.rules.Static && !o.failing.has(hash) {
 		return c.probe(now, hash), nil
 	}
@@ -182,6 +183,7 @@ func (c *Circuit) admit(now time.Time, route uint64) (Permit, *Rejection) {
 	if l := s.slowStart.Load(); l != nil && l.expired(now) {
 		s.slowStart.Store(nil)
 	} else if l != nil && c.outage.routes.has(route) {
+		// Slow start limits only the routes that have failed in the outage: the others work.
 		if rejection := l.admit(now); rejection != nil {
 			return Permit{}, rejection
 		}
@@ -222,6 +224,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	if c == nil {
 		return nil
 	}
+	// Most attempts end here, without a lock.
 	if p.counted == nil && r.Server != outcome.Fails {
 		return c.doneClosed(p, r, now)
 	}
@@ -229,6 +232,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	defer c.mu.Unlock()
 	change := c.done(p, r, now)
 	if c.waitingCalls() > 0 {
+		// After the result, because it may have closed the circuit or made the next probe due.
 		c.waiting.Dispatch(now)
 	}
 	return change
@@ -237,6 +241,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 // done is Done for a locked circuit.
 func (c *Circuit) done(p Permit, r Result, now time.Time) *Change {
 	if p.counted != nil {
+		// A second end would count a probe twice.
 		if p.counted.ended {
 			return nil
 		}
@@ -311,7 +316,8 @@ func (c *Circuit) Status(now time.Time) Status {
 
 // changed returns a change during the opening. The circuit is locked.
 func (c *Circuit) changed(from, to State, now time.Time) *Change {
-	if now.After(c.since) { // a goroutine that read the clock first may get the lock last
+	// A goroutine that read the clock first may get the lock last.
+	if now.After(c.since) {
 		c.since = now
 	}
 	if at := now.Sub(c.breaker.origin); from == Closed {

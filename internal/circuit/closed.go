@@ -99,12 +99,14 @@ func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
 		if s.failing.Load() {
 			s.failing.Store(false)
 		}
-		if !held { // otherwise the latency contains the queue
+		// Otherwise the latency contains the queue.
+		if !held {
 			c.baseline.Follow(at, r.Took)
 		}
 	case outcome.Fails:
 		return c.failed(s, r, now)
 	case outcome.Silent, outcome.Rejects:
+		// A rejection shows that the server is there, but not that it works.
 	}
 	return nil
 }
@@ -112,12 +114,14 @@ func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
 // failed counts a failure, and opens the circuit if there are too many. The circuit is locked.
 func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if c.closed.Load() != s {
-		return nil // the circuit has changed since the attempt was admitted
+		// The circuit has changed since the attempt was admitted, so its result speaks of an earlier time.
+		return nil
 	}
 	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
 	s.resultsAt(rules, at).failures.Add(1)
 	if answered := time.Duration(s.answered.Load()); !rules.Static && at-r.Took < answered && answered <= at {
-		return nil // the server has answered a later request
+		// The server has answered a later request, so this failure is its own and not that of the server.
+		return nil
 	}
 	sum := s.tally(rules, at)
 	if !s.failing.Swap(true) {
@@ -141,6 +145,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
 		streak.sudden++
 	}
+	// A streak of retries of one call would say no more than that call.
 	if !r.Retry {
 		streak.calls++
 	}
@@ -151,13 +156,15 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	switch {
 	case streak.overload():
 		slowest = streak.slowest
-	case slow: // among many quick ones it does not indicate a queue
+	case slow:
+		// Among many quick ones it does not indicate a queue.
 		took, slowest = 0, 0
 	}
 	c.noteOutage(streak, sum, now)
 	c.opening = &opening{opened: sum, slowest: slowest, failed: now, failing: streak.routes}
 	c.opening.hold.Begin(now, rules.firstCooldown(took, c.outage.usual))
-	if !rules.tooMany(sum.failures, sum.results, 0) { // the streak opens it
+	// State shows the results that opened the circuit: those of the streak, if all results together would not have done so.
+	if !rules.tooMany(sum.failures, sum.results, 0) {
 		c.opening.opened = tally{streak.attempts, streak.attempts}
 	}
 	c.closed.Store(nil)
@@ -203,11 +210,13 @@ func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool
 	few, least := streak.attempts < r.InFlight || !rules.tooMany(streak.attempts, streak.attempts, pending), min(usual, maxQuickTime, rules.Window/2)
 	switch {
 	case streak.overload():
+		// What is in flight hangs too, so it does not count as successes.
 		few, least = false, minStreakTime
 	case isSlow(max(usual, time.Duration(s.took.Load())), lasted): // some of those that were sent since hang
 		few = streak.attempts < pending
 	}
-	if 3*streak.sudden >= streak.attempts { // as long as several results take: some would be successes
+	// As long as several results take: some would be successes.
+	if 3*streak.sudden >= streak.attempts {
 		least = min(least, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
 	}
 	if streak.calls < 2 || streak.attempts < minStreak || few || lasted < least {

@@ -44,7 +44,8 @@ func (c *Circuit) probe(now time.Time, route uint64) Permit {
 	if !o.failing.has(route) {
 		p.counted.tested = route
 	}
-	o.failing.add(route) // it may hang
+	// Until it has a result it may hang, so no other call tests the route meanwhile.
+	o.failing.add(route)
 	if !o.halfOpen {
 		o.halfOpen, p.Change = true, c.changed(Open, HalfOpen, now)
 	}
@@ -65,7 +66,8 @@ func (o *opening) describe() Opening {
 func (c *Circuit) doneProbe(p Permit, r Result, now time.Time) *Change {
 	o := p.opening
 	if c.opening != o {
-		return nil // the circuit has changed since the probe was sent
+		// The circuit has changed since the probe was sent.
+		return nil
 	}
 	o.inFlight = max(o.inFlight-1, 0)
 	switch r.Server {
@@ -75,7 +77,8 @@ func (c *Circuit) doneProbe(p Permit, r Result, now time.Time) *Change {
 		o.failed = now
 		o.slowest = max(o.slowest, r.Took)
 	case outcome.Works, outcome.Rejects:
-		if tested := p.counted.tested; tested != 0 { // slow start does not limit it, as it does those that have failed
+		// It works, so slow start does not limit it, as it does those that have failed.
+		if tested := p.counted.tested; tested != 0 {
 			o.failing.remove(tested)
 		}
 		o.lastResponse = r.Took
@@ -83,6 +86,7 @@ func (c *Circuit) doneProbe(p Permit, r Result, now time.Time) *Change {
 			o.inFlight = 0 // older probes may hang
 		}
 	default:
+		// Without a result another probe may follow at once.
 		o.hold.Cancel(now)
 		return nil
 	}
@@ -104,6 +108,7 @@ func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 		}
 		return c.changed(HalfOpen, Open, now)
 	case complete:
+		// Only after all probes: one success of a server that answers now and then is no recovery.
 		from := HalfOpen
 		if !o.halfOpen {
 			from = Open // an older probe has succeeded
@@ -114,6 +119,7 @@ func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 		change := c.changed(from, Closed, now)
 		c.opening, c.outage.routes = nil, o.failing
 		c.closed.Store(next)
+		// After the store, because it notes in the closed circuit that calls are being released.
 		c.startRelease(now)
 		return change
 	}

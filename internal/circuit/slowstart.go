@@ -84,7 +84,8 @@ func (l *slowStart) send(now time.Time) {
 func (l *slowStart) done(sent, now time.Time, server outcome.Server) {
 	inFlight, took := float64(l.inFlight), now.Sub(sent)
 	l.inFlight--
-	if server == outcome.Silent || server == outcome.Fails && took <= l.quick { // a quick failure indicates no queue
+	// A quick failure indicates no queue.
+	if server == outcome.Silent || server == outcome.Fails && took <= l.quick {
 		return
 	}
 	maxPause := l.rules.MaxCooldown
@@ -99,7 +100,8 @@ func (l *slowStart) done(sent, now time.Time, server outcome.Server) {
 			l.quickOnes++
 			return
 		}
-		maxPause = min(maxPause, l.rules.Window/2) // a slow response is still a response
+		// A slow response is still a response.
+		maxPause = min(maxPause, l.rules.Window/2)
 	}
 	if l.size < 1 {
 		pause := float64(took) * (1/l.size - 1)
@@ -116,7 +118,8 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 		l.size = min(l.size+0.25, 1)
 	case l.size < 1 && !slow:
 		l.size = min(l.size+0.02, 1)
-	case l.size < 1 || l.loaded.Before(sent): // the limit was not reached
+	case l.size < 1 || l.loaded.Before(sent):
+		// The limit was not reached, so the success does not show that more would be answered.
 	case quick && !l.wasCut:
 		l.size++
 	case quick, !slow:
@@ -127,6 +130,7 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 // shrink cuts the limit after a failure, if many requests fail that were sent after the last cut, and more than before
 // the outage. If more are answered quickly, there is no queue: a part of the backends hangs.
 func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
+	// The cut has reacted to what was sent before it.
 	if sent.Before(l.cut) {
 		return
 	}

@@ -126,7 +126,8 @@ func (w *waiting) Take(time.Time, int64) (p Permit, ok bool) { return p, false }
 // Return implements waitqueue.Gate.
 func (w *waiting) Return(p Permit, now time.Time) {
 	if p.Change != nil {
-		p.opening.halfOpen = false // the change was not reported
+		// The change was not reported.
+		p.opening.halfOpen = false
 	}
 	w.circuit.done(p, Result{}, now)
 }
@@ -156,7 +157,8 @@ func (w *waiting) Dispatch(now time.Time) {
 // may be sent now.
 func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
 	if next := w.circuit.opening.probeAt(&w.circuit.breaker.rules, now); now.Before(next) {
-		return next // before the search: each call that joins a long queue comes here
+		// Before the search, because each call that joins a long queue comes here.
+		return next
 	}
 	e, rested := w.nextProbe(now)
 	if e == nil {
@@ -199,7 +201,8 @@ func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 	}
 	least := time.Duration(0)
 	if closed.pressed.Load() {
-		least = w.circuit.breaker.rules.Cooldown // the server cannot do more
+		// The server cannot do more.
+		least = w.circuit.breaker.rules.Cooldown
 	}
 	w.release.Take(now, least)
 	w.queue.Grant(e, p)

@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 )
 
 // MaxLength is the maximum length of a key in characters, as for Stripe and most others.
@@ -42,6 +44,12 @@ func Check(key string) error {
 	}
 	_, err := Parse(key)
 	return err
+}
+
+// ForOrigin returns the key of a request that a redirect has led to another origin. The caller's own key does not go there,
+// but a repetition of the call has the same one again.
+func ForOrigin(key string, u *url.URL) string {
+	return Derived(nil, key, hostmatch.Origin(u))
 }
 
 // Hash returns a short hash of a key for logs. Client and server log the same hash, so that

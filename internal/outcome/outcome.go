@@ -57,6 +57,7 @@ const (
 	Answered                          // the scope of the request has answered before
 	Unsent                            // certainly no byte of the request was written
 	Resent                            // the request was sent twice within the attempt, and the first one has no result
+	Expects                           // the client has added Expect: 100-continue
 )
 
 // Verdict is what the call does. It has the values of the root's Verdict.
@@ -162,7 +163,8 @@ var table = [...]row{ //nolint:gochecknoglobals // never written to
 	{http.StatusBadRequest, http.StatusBadRequest, Exhausted, Outcome{Permanent, Known, Works, NoLimit, CountClientError, Passing, false}},
 	{http.StatusRequestTimeout, http.StatusRequestTimeout, 0, Outcome{Transient, InDoubt, Silent, NoLimit, CountTimeout, Passing, false}}, // Envoy sends it after it has passed the request on
 	{http.StatusConflict, http.StatusConflict, AsksToWait, Outcome{Transient, Known, Works, Served, CountClientError, Passing, false}},
-	{http.StatusConflict, http.StatusConflict, MayBeAtWork, Outcome{Transient, Known, Works, Served, CountClientError, Busy, false}}, // else it is about the resource
+	{http.StatusConflict, http.StatusConflict, MayBeAtWork, Outcome{Transient, Known, Works, Served, CountClientError, Busy, false}},                        // else it is about the resource
+	{http.StatusExpectationFailed, http.StatusExpectationFailed, Expects, Outcome{Transient, NotExecuted, Works, Served, CountClientError, Passing, false}}, // RFC 9110 section 10.1.1: repeat it without
 	{http.StatusMisdirectedRequest, http.StatusMisdirectedRequest, Elsewhere, Outcome{Transient, NotExecuted, Works, Served, CountClientError, Passing, false}},
 	{http.StatusMisdirectedRequest, http.StatusMisdirectedRequest, 0, Outcome{Permanent, NotExecuted, Works, Served, CountClientError, Passing, false}},
 	{http.StatusTooEarly, http.StatusTooEarly, 0, Outcome{Transient, NotExecuted, Works, Served, CountClientError, Passing, false}},

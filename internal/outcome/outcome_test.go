@@ -31,7 +31,8 @@ var (
 	signTexts = map[Signs]string{
 		AsksToWait: "asks to wait", Exhausted: "exhausted quota", AsksToWait | Exhausted: "asks to wait, or exhausted quota",
 		MayBeAtWork: "the server may be at work at another attempt", Elsewhere: "another connection is left",
-		Late: "it had longer than responses take now", Answered: "the scope has answered before",
+		Expects: "the client has added `Expect`",
+		Late:    "it had longer than responses take now", Answered: "the scope has answered before",
 	}
 	verdictTexts = []string{"", "success", "permanent", "transient", "throttled"}
 	workTexts    = []string{"in doubt", "not sent", "none", "known"}
@@ -76,7 +77,7 @@ func each(f func(came Came, signs Signs, o Outcome)) {
 		if came > Canceled && !came.Response() {
 			continue
 		}
-		for signs := range Resent << 1 {
+		for signs := range Expects << 1 {
 			if came.Response() && signs&Unsent != 0 {
 				continue
 			}

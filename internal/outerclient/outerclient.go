@@ -141,8 +141,8 @@ func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 	return call != nil && int64(now) < call.until.Load()
 }
 
-// Key returns the key of the request if it failed in the 10 s before now, and "" if it had none, or if it is another
-// request now: a program may change the URL and the Header of one object for the next request.
+// Key returns the key of the request if it failed, and KeepKey has kept it until now. It returns "" if the request had none, or
+// if it is another request now: a program may change the URL and the Header of one object for the next request.
 func (f *FailedCalls) Key(id RequestID, r Sent, now time.Duration) string {
 	call := f.requests.Peek(id)
 	if call == nil {
@@ -158,22 +158,32 @@ func (f *FailedCalls) Key(id RequestID, r Sent, now time.Duration) string {
 	return sent.Key
 }
 
-// KeepKey keeps the key of a request that failed. sent is nil if it had no generated key.
-func (f *FailedCalls) KeepKey(id RequestID, sent *Sent, now time.Duration) {
+// KeepKey keeps the key of a request that failed, for repeatWindow after the wait that the server has asked for, because a loop
+// may heed that. sent is nil if the request had no generated key.
+func (f *FailedCalls) KeepKey(id RequestID, sent *Sent, now, wait time.Duration) {
 	if !id.known() || sent == nil {
 		return
 	}
-	sent.until = now + repeatWindow
+	sent.until = now + wait + repeatWindow
 	f.requests.Get(id).sent.Store(sent)
-	f.until.Store(int64(sent.until))
+	f.lastUntil(sent.until)
+}
+
+// lastUntil notes when a failure expires. An earlier one may last longer, because its server has asked for a longer wait.
+func (f *FailedCalls) lastUntil(until time.Duration) {
+	for last := f.until.Load(); last < int64(until); last = f.until.Load() {
+		if f.until.CompareAndSwap(last, int64(until)) {
+			return
+		}
+	}
 }
 
 // Add notes that the request has failed.
 func (f *FailedCalls) Add(id RequestID, now time.Duration) {
 	if id.known() {
-		until := int64(now + repeatWindow)
-		f.requests.Get(id).until.Store(until)
-		f.until.Store(until)
+		until := now + repeatWindow
+		f.requests.Get(id).until.Store(int64(until))
+		f.lastUntil(until)
 	}
 }
 

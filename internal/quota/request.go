@@ -17,6 +17,8 @@ type Request struct {
 	Cost int64
 	// Deadline is the time by which the response must arrive; zero means none.
 	Deadline time.Time
+	// MaxWait replaces that of the Limiter for this request. 0 means that of the Limiter.
+	MaxWait time.Duration
 	// MaxBlock is the longest wait while rejections block the scope. If it is 0 or less, MaxWait
 	// applies.
 	MaxBlock time.Duration

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -79,7 +80,7 @@ func (s *Set) Active() bool { return s != nil && s.active.Load() }
 func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *waitqueue.Rejection) {
 	l := s.limiter
 	g := passage{now: now}
-	g.limits = waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter, Cost: r.Cost}
+	g.limits = waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: cmp.Or(r.MaxWait, l.MaxWait), MaxBlock: r.MaxBlock, Waiter: r.Waiter, Cost: r.Cost}
 	if r.NoWait || r.AtOnce {
 		g.limits.MaxWait = 0
 	}

@@ -28,14 +28,8 @@ const (
 	partGlobal
 )
 
-// mayLimit reports whether a field begins as those of the table do. It is called for each field of each response.
-func mayLimit(field string) bool {
-	switch field[:min(len(field), 4)] {
-	case "Anth", "Beta", "Rate", "X-Ap", "X-Hu", "X-Ra", "X-Sh", "X-Us", "Zend":
-		return true
-	}
-	return false
-}
+// mayLimit reports whether a field may be in the table. It is called for each field of each response.
+func mayLimit(field string) bool { return strings.Contains(field, "imit") }
 
 // meaning is the meaning of a field: a part, and the name of the quota.
 type meaning struct {
@@ -49,13 +43,11 @@ const (
 	standard = "ratelimit" // of RateLimit-
 )
 
-// meaningOf is the table of the fields. "Limit", or "limit", is the last word of what is before the
-// part and the name of the quota. Its "m" is the first one of each field in the table: another field would need a
-// case of its own before. A new field begins as one of mayLimit does.
+// meaningOf is the table of the fields, by what is before the part and the name of the quota. A vendor that is not in the table
+// writes its own name before, and means the same as X.
 func meaningOf(field string) meaning {
-	i := min(strings.IndexByte(field, 'm')+len("mit"), len(field))
-	suffix := strings.TrimPrefix(field[i:], "-")
-	switch field[:i] {
+	head, suffix := cutLimit(field)
+	switch head {
 	case "X-Ratelimit", "X-Rate-Limit":
 		switch suffix {
 		case "": // Zendesk
@@ -98,6 +90,34 @@ func meaningOf(field string) meaning {
 		return meaning{partEndpoint, suffix}
 	case "X-Shopify-Shop-Api-Call-Limit":
 		return meaning{partUsage, custom}
+	}
+	return ofVendor(head, suffix)
+}
+
+// cutLimit cuts a field behind the word that its vendor has for the limit. A vendor's name may have a "limit" of its own, and
+// the part behind may be one too.
+func cutLimit(field string) (head, suffix string) {
+	for _, word := range [...]string{"Ratelimit", "-Limit"} {
+		if before, after, ok := strings.Cut(field, word); ok {
+			return field[:len(before)+len(word)], strings.TrimPrefix(after, "-")
+		}
+	}
+	return field, ""
+}
+
+// ofVendor returns the meaning of a field with a vendor's name. Its quotas are named by the vendor, because a gateway in front may
+// have some of its own.
+func ofVendor(head, suffix string) meaning {
+	for _, word := range [...]string{"-Ratelimit", "-Rate-Limit"} {
+		vendor, ok := strings.CutSuffix(head, word)
+		if !ok {
+			continue
+		}
+		m := named(suffix)
+		if m.name != "" {
+			vendor += "-" + m.name
+		}
+		return meaning{m.part, vendor}
 	}
 	return meaning{}
 }

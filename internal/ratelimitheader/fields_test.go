@@ -2,8 +2,14 @@ package ratelimitheader
 
 import (
 	"fmt"
+	"go/ast"
+	goparser "go/parser"
+	"go/token"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // The fields of vendors, most of them from examples in their documentation.
@@ -104,6 +110,13 @@ func TestParse_vendors(t *testing.T) {
 			"[tickets-index] 699/700 in 41s, tickets-index 99/100 in 41s"},
 		{"Zendesk: an endpoint with malformed parts", header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; ="), "[search]"},
 		{"Zendesk: half in each spelling", header("X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "0", "ratelimit-reset", "41"), "0/700 in 41s"},
+		{"a vendor that is not in the table", header("Acme-RateLimit-Limit", "100", "Acme-RateLimit-Remaining", "7", "Acme-RateLimit-Reset", "9"), "acme 7/100 in 9s"},
+		{"the same, of tokens", header("Acme-Rate-Limit-Tokens-Remaining", "7", "Acme-Rate-Limit-Tokens-Reset", "9"), "acme-tokens 7/? in 9s costed"},
+		{"the same, beside a gateway's quota", header("Acme-RateLimit-Remaining", "7", "Acme-RateLimit-Reset", "9",
+			"X-RateLimit-Remaining", "5", "X-RateLimit-Reset", "3"), "5/? in 3s, acme 7/? in 9s"},
+		{"a vendor with a limit in its name", header("Unlimited-Rate-Limit-Remaining", "7", "Unlimited-Rate-Limit-Reset", "9"), "unlimited 7/? in 9s"},
+		{"Amazon: only a rate, which says nothing of what is left", header("X-Amzn-RateLimit-Limit", "0.0167"), ""},
+		{"a limit of something else", header("X-Upload-Limit-Remaining", "7", "X-Upload-Limit-Reset", "9", "X-Limit-Remaining", "7"), ""},
 		{"Shopify: used and limit", header("X-Shopify-Shop-Api-Call-Limit", "32/40"), "8/40 in 16s"},
 		{"Shopify: one used", header("X-Shopify-Shop-Api-Call-Limit", "1/40"), "39/40 in 500ms"},
 		{"Shopify: overfull", header("X-Shopify-Shop-Api-Call-Limit", "41/40"), "0/40 in 20.5s"},
@@ -224,4 +237,61 @@ func TestParse_drafts(t *testing.T) {
 		{"Kong: windows without resets, beside the standard fields", header("X-RateLimit-Limit-Minute", "10", "X-RateLimit-Remaining-Minute", "9",
 			"RateLimit-Limit", "10", "RateLimit-Remaining", "9", "RateLimit-Reset", "47"), "9/10 in 47s"},
 	})
+}
+
+// §4.17b: each case of the table of fields is reached: a field that begins as the case says is read, and cut behind it. A word of the
+// vendor's name was once taken for the limit.
+func TestMeaningOf_reachesEachCase(t *testing.T) {
+	file, err := goparser.ParseFile(token.NewFileSet(), "fields.go", nil, goparser.SkipObjectResolution)
+	require.NoError(t, err)
+	var heads []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		table, ok := n.(*ast.SwitchStmt)
+		if !ok || fmt.Sprint(table.Tag) != "head" {
+			return true
+		}
+		for _, statement := range table.Body.List {
+			for _, value := range statement.(*ast.CaseClause).List {
+				head, err := strconv.Unquote(value.(*ast.BasicLit).Value)
+				require.NoError(t, err)
+				heads = append(heads, head)
+			}
+		}
+		return true
+	})
+	require.Greater(t, len(heads), 9)
+	for _, head := range heads {
+		for _, suffix := range []string{"", "-Limit", "-Remaining", "-Daily-Remaining"} {
+			cut, rest := cutLimit(head + suffix)
+			require.Equal(t, head, cut, suffix)
+			require.Equal(t, strings.TrimPrefix(suffix, "-"), rest, head)
+			require.True(t, mayLimit(head+suffix), head+suffix)
+		}
+	}
+	for field, want := range map[string]meaning{
+		"X-Ratelimit-Limit":                  {partLimit, custom},
+		"X-Rate-Limit":                       {partLimit, custom},
+		"X-Rate-Limit-Limit":                 {partLimit, custom},
+		"X-Ratelimit-Reset-After":            {partReset, custom},
+		"X-Ratelimit-Resource":               {part: partBucket},
+		"X-Ratelimit-Bucket":                 {part: partBucketPerID},
+		"X-Ratelimit-Global":                 {part: partGlobal},
+		"X-Ratelimit-Scope":                  {part: partGlobal},
+		"Ratelimit":                          {partMembers, standard},
+		"Ratelimit-Policy":                   {partMembers, standard},
+		"Ratelimit-Name":                     {part: partBucket},
+		"Ratelimit-Remaining":                {partRemaining, standard},
+		"Beta-Ratelimit":                     {part: partPoints},
+		"Anthropic-Ratelimit-Requests-Limit": {partLimit, "Requests"},
+		"X-App-Limit-24hour-Reset":           {partReset, "app-24hour"},
+		"X-User-Limit-24hour-Limit":          {partLimit, "user-24hour"},
+		"X-Hubspot-Ratelimit-Daily":          {partLimit, "daily"},
+		"X-Hubspot-Ratelimit-Max":            {partLimit, custom},
+		"Zendesk-Ratelimit-Tickets":          {partEndpoint, "Tickets"},
+		"X-Shopify-Shop-Api-Call-Limit":      {partUsage, custom},
+		"X-Amzn-Ratelimit-Limit":             {partLimit, "X-Amzn"},
+		"X-Amzn-Trace-Id":                    {},
+	} {
+		require.Equal(t, want, meaningOf(field), field)
+	}
 }

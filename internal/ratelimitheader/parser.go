@@ -1,6 +1,7 @@
 package ratelimitheader
 
 import (
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -27,9 +28,39 @@ const (
 	maxLine = 8 << 10
 )
 
-// readField reads the lines of a field. Of counts and resets the first valid line counts.
+// chooseLine chooses the line with the least left: a server may write two windows in two lines of each field.
+func (p *parser) chooseLine(m meaning, lines []string) {
+	if m.part != partRemaining || len(lines) < 2 {
+		return
+	}
+	q, least := p.quota(m.name, false), int64(math.MaxInt64)
+	for i, line := range lines[:min(len(lines), maxLines)] {
+		n, ok := number(retryafter.Trim(line))
+		if ok && len(line) <= maxLine && n.Whole < least {
+			q.line, least = i, n.Whole
+		}
+	}
+}
+
+// chosen returns the lines of a field from the chosen one on, if the field has so many. Then each window has a line.
+func (p *parser) chosen(m meaning, lines []string) []string {
+	switch m.part {
+	case partLimit, partRemaining, partUsed, partReset, partResetTime:
+		if i := p.quota(m.name, false).line; i < len(lines) {
+			return lines[i:]
+		}
+	default: // each line has quotas of its own, or the part is one of the response
+	}
+	return lines
+}
+
+// readField reads the lines of a field. Of counts and resets the first valid line counts, from the chosen one on.
 func (p *parser) readField(m meaning, lines []string) {
-	for _, line := range lines[:min(len(lines), maxLines)] {
+	lines = lines[:min(len(lines), maxLines)]
+	if len(lines) > 1 {
+		lines = p.chosen(m, lines)
+	}
+	for _, line := range lines {
 		if len(line) <= maxLine && p.readLine(m, retryafter.Trim(line)) {
 			return
 		}

@@ -24,6 +24,7 @@ type quota struct {
 	reset                  retryafter.Moment // its Wait may be unknown
 	window                 time.Duration
 	cost                   int64  // of the request; 0: unknown
+	line                   int    // of its fields with several lines, the one that is read
 	unit                   string // what a listed quota counts; "" means requests, unless its name says otherwise
 }
 

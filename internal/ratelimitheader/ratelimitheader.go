@@ -97,7 +97,7 @@ type State struct {
 // A reset is a duration with units (12ms, 6m0s), an RFC 3339 or HTTP date, or a number: above 1e11 epoch milliseconds,
 // above 1e9 epoch seconds, otherwise seconds. Times are compared with the Date of the response, because the client's
 // clock may be wrong. A dimension needs a valid remaining count and a reset in the future; others, and 0 of a limit of
-// 0, are dropped. Of several lines of a count or a reset the first valid one counts.
+// 0, are dropped. Of several lines of a quota the one with the least left counts, and else the first valid one.
 //
 // The result is false without any dimension. Bucket, Global and Exhausted are set
 // nevertheless, except for a response from a cache (Age > 0).
@@ -121,6 +121,11 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 	}
 	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	p := parser{header: h, now: now, custom: newQuota(custom), standard: newQuota(standard)}
+	for _, f := range fields {
+		if len(f.lines) > 1 { // rare
+			p.chooseLine(meaningOf(f.name), f.lines)
+		}
+	}
 	for _, f := range fields {
 		if m := meaningOf(f.name); m.part != nothing {
 			p.readField(m, f.lines)

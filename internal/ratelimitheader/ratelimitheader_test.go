@@ -300,11 +300,21 @@ func TestParse_doesNotDependOnOrderOfFields(t *testing.T) {
 	}
 }
 
-// Of fields that mean the same, and of their lines, one counts.
+// §4.17b: of fields that mean the same, and of their lines, one counts: of two windows the one with the least left.
 func TestParse_prefersOneField(t *testing.T) {
 	run(t, []test{
 		{"the first lines belong together", header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
 			"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"), "9/10 in 1s"},
+		{"of two windows the one with the least left", header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
+			"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"), "0/5000 in 1h0m0s"},
+		{"the same with one reset", header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
+			"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "60"), "3/5000 in 1m0s"},
+		{"the same with used counts", header("RateLimit-Used", "1", "RateLimit-Used", "4997", "RateLimit-Remaining", "9",
+			"RateLimit-Remaining", "3", "RateLimit-Reset", "1", "RateLimit-Reset", "60"), "3/5000 in 1m0s"},
+		{"two windows beside members in two lines", header("RateLimit", `"a";r=5;t=1`, "RateLimit", `"b";r=6;t=2`, "RateLimit-Remaining", "9",
+			"RateLimit-Remaining", "3", "RateLimit-Reset", "60"), "a 5/? in 1s, b 6/? in 2s, 3/? in 1m0s"},
+		{"as much left in both: the first", header("X-RateLimit-Remaining", "3", "X-RateLimit-Remaining", "3",
+			"X-RateLimit-Reset", "1", "X-RateLimit-Reset", "60"), "3/? in 1s"},
 		{"malformed ones are passed over", header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
 			"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "-1s", "X-RateLimit-Reset", "1"), "9/? in 1s"},
 		{"both places of a quota's name: the name last", header("X-RateLimit-Day-Remaining", "2", "X-RateLimit-Day-Reset", "9",

@@ -32,7 +32,8 @@ func (b *Bucket) Await(rules *Rules, now time.Time, limits waitqueue.Limits) (p 
 	if b.timeouts == nil {
 		b.timeouts = &line{bucket: b, rules: rules}
 		b.timeouts.queue.Mu, b.timeouts.queue.Gate = &b.mu, b.timeouts
-		b.timeouts.queue.LastFirst = true // it has the most time left: a retry without it is work for no result
+		// The last has the most time left: a retry without it is work for no result.
+		b.timeouts.queue.LastFirst = true
 	}
 	l := b.timeouts
 	b.mu.Unlock()

@@ -112,7 +112,8 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting.Load() {
-		return Permit{}, false // others have waited longer
+		// Those that wait for their turn were there before.
+		return Permit{}, false
 	}
 	return b.take(r, rules, now)
 }
@@ -141,9 +142,11 @@ func (b *Bucket) cost(r Request, rules *Rules, now time.Time) (cost float64, eno
 	cost = 1.0
 	switch {
 	case rules.Static:
-	case r.Slow: // a small bucket must not make it impossible
+	case r.Slow:
+		// A small bucket must not make it impossible.
 		cost = max(1, min(rules.Tokens, slowCost))
 	case r.Cost > 0 && now.Sub(b.useless) <= patience:
+		// Retries are of use, or have not been asked for lately. Otherwise each costs a token, however cheap it is.
 		cost = r.Cost
 	}
 	enough = float32(b.tokens) >= float32(cost) // without the rounding error: ten times 0.1 is less than one
@@ -155,7 +158,8 @@ func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
 	if !b.begun { // the zero Bucket does not know the rules, and is full
 		b.begun, b.tokens = true, rules.Tokens
 	}
-	calls := b.calls.Load() // before the capacity, which then contains them
+	// Before the capacity, which then contains them.
+	calls := b.calls.Load()
 	b.tokens += rules.Ratio * float64(calls-b.added)
 	b.added = calls
 	capacity = rules.Tokens + rules.Ratio*float64(b.recentCalls(rules, now))
@@ -214,6 +218,7 @@ func (w *withdrawal) finish(r Result, canceled bool) {
 	defer w.from.mu.Unlock()
 	now := time.Now()
 	w.end(r, canceled, now)
+	// After the result, because it may have brought tokens for those that wait.
 	if w.from.timeouts != nil {
 		w.from.timeouts.Dispatch(now)
 	}
@@ -232,9 +237,11 @@ func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 	displaces := w.limited && !b.quiet(now)
 	switch {
 	case r.Succeeded && !displaces:
+		// It shows that retries are of use, so they get cheaper and more.
 		b.tokens += w.reward
 		b.asked = time.Time{}
 	case r.Succeeded:
+		// The limit rejects another request for it, so it earns nothing.
 		b.asked = time.Time{}
 	case canceled:
 		b.tokens += w.cost

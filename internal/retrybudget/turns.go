@@ -47,7 +47,8 @@ func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits wai
 	if t.queue.Len() == 0 {
 		t.came = now
 	}
-	if t.ended.After(now) { // the clock was set back
+	// The clock was set back.
+	if t.ended.After(now) {
 		t.ended = now
 	}
 	b.mu.Unlock()
@@ -109,7 +110,8 @@ func (t *turns) tested(r Result, canceled bool, now time.Time) {
 	default:
 		t.more = 0
 		t.ended, t.asks = now, r.Asks
-		if t.tests == 0 { // those that were in flight together are one answer
+		// Those that were in flight together are one answer.
+		if t.tests == 0 {
 			t.failed = min(t.failed+1, maxDoubled)
 		}
 	}
