@@ -67,10 +67,11 @@ func randomUpTo(d time.Duration) time.Duration { return time.Duration(rand.Uint6
 
 // earlyWaits are the upper bounds of the waits before retries, which are random from zero (full jitter). The last wait uses the
 // remaining time. See docs/backoff.md.
-var earlyWaits = [defaultMaxAttempts - 2]time.Duration{250 * time.Millisecond, 1250 * time.Millisecond, 4 * time.Second, 8 * time.Second} //nolint:gochecknoglobals // never written to
+var earlyWaits = [defaultMaxAttempts - 2]time.Duration{250 * time.Millisecond, 1500 * time.Millisecond, 3500 * time.Millisecond, 7 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
-	afterSlow = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
+	afterOverload = 2 // the early wait with which the series begins after overload
+	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
 
 	seriesTime = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
 )
@@ -129,6 +130,8 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.over = true
 	case failed.outcome.Trouble == outcome.Busy:
 		s.step = max(s.step, afterSlow)
+	case failed.outcome.Trouble == outcome.Overload:
+		s.step = max(s.step, afterOverload)
 	}
 	attempts, remaining := c.policy.MaxAttempts, c.timeLeft(failed, now)
 	if attempts > defaultMaxAttempts {

@@ -337,30 +337,36 @@ func downloadsExample(t *testing.T) string {
 // backoffExample makes many calls, because the waits are random, and has the range of each wait.
 func backoffExample(t *testing.T) string {
 	const calls = 1000
-	waits, sent, inTime := make([][]time.Duration, 4), []int(nil), 0
-	for range calls {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		base := &statusOrError{status: http.StatusInternalServerError}
-		resp, err := call(t, &resilienthttp.Transport{Base: base}, http.MethodGet, "http://api.test/", "", with(ctx))
-		require.NoError(t, err)
-		if ctx.Err() == nil {
-			inTime++
+	titles := []string{"each response is"}
+	rows := [][]string{{"wait before retry 1"}, {"wait before retry 2"}, {"wait before retry 3"}, {"attempts"}, {"calls that end in time"}}
+	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		base := &statusOrError{status: status}
+		waits, sent, inTime := make([][]time.Duration, 3), []int(nil), 0
+		for range calls {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			resp, err := call(t, &resilienthttp.Transport{Base: base}, http.MethodGet, "http://api.test/", "", with(ctx))
+			require.NoError(t, err)
+			if ctx.Err() == nil {
+				inTime++
+			}
+			cancel()
+			attempts := resilienthttp.Attempts(resp)
+			for i := range waits {
+				waits[i] = append(waits[i], attempts[i].RetryWait)
+			}
+			sent = append(sent, len(attempts))
 		}
-		cancel()
-		attempts := resilienthttp.Attempts(resp)
-		for i := range waits {
-			waits[i] = append(waits[i], attempts[i].RetryWait)
+		slices.Sort(sent)
+		column := []string{
+			spread(waits[0]), spread(waits[1]), spread(waits[2]),
+			strings.Trim(fmt.Sprint(slices.Compact(sent)), "[]"), fmt.Sprintf("%d of %d", inTime, calls),
 		}
-		sent = append(sent, len(attempts))
+		for i := range rows {
+			rows[i] = append(rows[i], column[i])
+		}
+		titles = append(titles, strconv.Itoa(status))
 	}
-	var rows [][]string
-	for i := range waits {
-		rows = append(rows, []string{fmt.Sprint("wait before retry ", i+1), spread(waits[i])})
-	}
-	slices.Sort(sent)
-	rows = append(rows, []string{"attempts", strings.Trim(fmt.Sprint(slices.Compact(sent)), "[]")},
-		[]string{"calls that end in time", fmt.Sprintf("%d of %d", inTime, calls)})
-	return transcript.Table([]string{"each response is", "500"}, rows)
+	return transcript.Table(titles, rows)
 }
 
 // spread returns the range of random times. The longest is rounded up to two digits or less, and the

@@ -109,7 +109,7 @@ func TestBackoffPage(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, 5, rows)
+	require.Equal(t, 7, rows)
 }
 
 // costCase is a server that fails, and the status of a call before it, or 0.
@@ -121,10 +121,12 @@ type costCase struct {
 // costCases returns the cases of a cell of the column "failure".
 func costCases(failure string) []costCase {
 	switch failure {
-	case "500, 503, 529, 429, connection reset or refused":
+	case "500 or connection reset":
+		return []costCase{{server: statusOrError{status: 500}}, {server: statusOrError{err: syscall.ECONNRESET}}}
+	case "503, 529, 429 or connection refused":
 		return []costCase{
-			{server: statusOrError{status: 500}}, {server: statusOrError{status: 503}}, {server: statusOrError{status: 529}},
-			{server: statusOrError{status: 429}}, {server: statusOrError{err: syscall.ECONNRESET}}, {server: statusOrError{err: syscall.ECONNREFUSED}},
+			{server: statusOrError{status: 503}}, {server: statusOrError{status: 529}}, {server: statusOrError{status: 429}},
+			{server: statusOrError{err: syscall.ECONNREFUSED}},
 		}
 	case "timeout":
 		return []costCase{{server: statusOrError{err: os.ErrDeadlineExceeded}}}
