@@ -89,7 +89,8 @@ func (t *turns) mayTest(class uint8, now time.Time) bool {
 
 // testAt returns when the first call may be sent as a test.
 func (t *turns) testAt(class uint8) time.Time {
-	if class == Asked {
+	named := t.failed == 0 || t.asks > 0 // the last answer of the limit says how long
+	if class == Asked && named {
 		return t.ended.Add(t.asks << t.failed / 2)
 	}
 	since := t.came

@@ -79,6 +79,7 @@ func TestAwaitTurn(t *testing.T) {
 		{"rejected, two that fail: four times", Rejected, nil, []Result{failed, failed}, []time.Duration{three, 3*three + 100*ms, 7*three + 200*ms}},
 		{"its wait is over, no calls: at once", Asked, nil, nil, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms}},
 		{"asked to wait again: as long as it asks", Asked, nil, []Result{{Asks: 10 * s}}, []time.Duration{0, 10*s + 100*ms, 10*s + 200*ms}},
+		{"its wait is over, a test that fails otherwise: after intervals", Asked, nil, []Result{failed}, []time.Duration{0, 2*three + 100*ms, 2*three + 200*ms}},
 		{"asked to wait a third time: twice as long", Asked, nil, []Result{{Asks: 10 * s}, {Asks: 10 * s}}, []time.Duration{0, 10*s + 100*ms, 30*s + 200*ms}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
