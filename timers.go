@@ -102,11 +102,21 @@ func (f *facts) mayBeHedged() bool {
 // maxSeconds is the maximum number of second attempts of a call.
 const maxSeconds = 2
 
-// isStream reports whether a slow response is normal: an upgrade, or an event stream.
+// isStream reports whether a slow response is normal: an upgrade, or a caller that accepts nothing but an event stream. Clients of
+// MCP and GraphQL accept JSON too, and wait for an answer as others do.
 func isStream(h http.Header) bool {
-	return len(h["Upgrade"]) > 0 || slices.ContainsFunc(h["Accept"], func(accepted string) bool {
-		return strings.Contains(strings.ToLower(accepted), "text/event-stream")
-	})
+	return len(h["Upgrade"]) > 0 || len(h["Accept"]) > 0 && !slices.ContainsFunc(h["Accept"], acceptsAnswers)
+}
+
+// acceptsAnswers reports whether a value of Accept has a type that is no event stream.
+func acceptsAnswers(accepted string) bool {
+	for kind := range strings.SplitSeq(accepted, ",") {
+		kind, _, _ = strings.Cut(kind, ";")
+		if !strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
+			return true
+		}
+	}
+	return false
 }
 
 // startTimer sets the timer for the first event of the attempt. It may fire before the attempt is sent, so it takes the lock.
