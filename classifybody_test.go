@@ -58,10 +58,10 @@ func TestClassifyBody(t *testing.T) {
 		attempts int
 		verdict  resilienthttp.Verdict
 	}{
-		{"transient, with status 400", 400, lock, "POST", false, nil, 5, resilienthttp.VerdictTransient},
+		{"transient, with status 400", 400, lock, "POST", false, nil, 4, resilienthttp.VerdictTransient},
 		{"V1: the same without a key", 400, lock, "POST", true, nil, 1, resilienthttp.VerdictTransient},
 		{"permanent, with status 429", 429, quota, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
-		{"throttled, with status 403", 403, "You have exceeded a secondary rate limit.", "GET", false, nil, 5, resilienthttp.VerdictThrottled},
+		{"throttled, with status 403", 403, "You have exceeded a secondary rate limit.", "GET", false, nil, 4, resilienthttp.VerdictThrottled},
 		{"the table's", 400, `{}`, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
 		{"no verdict", 503, "not a verdict", "GET", false, nil, 4, resilienthttp.VerdictTransient},
 		{"overruled by Classify", 429, quota, "GET", false, toTransient, 4, resilienthttp.VerdictTransient},
@@ -71,7 +71,7 @@ func TestClassifyBody(t *testing.T) {
 			api := faulttest.NewInMemory(t, faulttest.Reply{Status: row.status, Body: row.body})
 			tr := &resilienthttp.Transport{
 				Base:        api.Transport(),
-				Policy:      resilienthttp.Policy{ClassifyBody: byCode, Classify: row.classify},
+				Policy:      resilienthttp.Policy{MaxAttempts: 4, ClassifyBody: byCode, Classify: row.classify},
 				Idempotency: resilienthttp.Idempotency{Disabled: row.keyless},
 			}
 			resp := roundTrip(t, tr, newRequest(t, row.method, api.URL, map[bool]string{true: "{}"}[row.method == "POST"]))
@@ -665,13 +665,13 @@ func TestConflict_whileTheServerMayBeAtWork(t *testing.T) {
 	}{
 		{name: "slow, the caller's key, a deadline: one request", provider: &provider{works: 3 * s}, ctx: callers, deadline: 5 * s, want: 201, sent: 1},
 		{name: "slow, the caller's key, no deadline: one request", provider: &provider{works: 40 * s}, ctx: callers, want: 201, sent: 1},
-		{name: "closed connection, generated key: retried until the work is done", provider: &provider{works: 2500 * ms, loses: 10 * ms}, want: 201, sent: 3},
-		{name: "closed connection, a deadline: the last wait uses its time", provider: &provider{works: 2500 * ms, loses: 10 * ms}, deadline: 5 * s, want: 201, sent: 3},
+		{name: "closed connection, generated key: retried until the work is done", provider: &provider{works: 2200 * ms, loses: 10 * ms}, want: 201, sent: 3},
+		{name: "closed connection, a deadline: the last wait uses its time", provider: &provider{works: 2200 * ms, loses: 10 * ms}, deadline: 5 * s, want: 201, sent: 3},
 		{name: "lost late: the 409 comes at once, and the rest of the deadline is used", provider: &provider{works: 4 * s, loses: 3500 * ms}, deadline: 5 * s, want: 201, sent: 3},
 		{name: "lost late, with Retry-After", provider: &provider{works: 4 * s, loses: 3500 * ms, header: http.Header{"Retry-After": {"1"}}}, deadline: 5 * s, want: 201, sent: 3},
-		{name: "lost in the second half of 20 s", provider: &provider{works: 14 * s, loses: 11 * s}, deadline: 20 * s, want: 201, sent: 3},
-		{name: "502 of a gateway", provider: &provider{works: 2500 * ms, loses: 10 * ms, lost: 502}, want: 201, sent: 3},
-		{name: "504 of a gateway", provider: &provider{works: 2500 * ms, loses: 10 * ms, lost: 504}, want: 201, sent: 3},
+		{name: "lost in the second half of 20 s", provider: &provider{works: 15 * s, loses: 11 * s}, deadline: 20 * s, want: 201, sent: 4},
+		{name: "502 of a gateway", provider: &provider{works: 2200 * ms, loses: 10 * ms, lost: 502}, want: 201, sent: 3},
+		{name: "504 of a gateway", provider: &provider{works: 2200 * ms, loses: 10 * ms, lost: 504}, want: 201, sent: 3},
 		{name: "attempt timeout", provider: &provider{works: 3 * s}, arrange: func(t *resilienthttp.Transport) { t.Policy.AttemptTimeout = s }, want: 201, sent: 2},
 		{name: "work of a minute: two retries, then the 409", provider: &provider{works: time.Minute, loses: 10 * ms}, want: 409, sent: 4},
 		{name: "many attempts: still two retries after a 409", provider: &provider{works: time.Minute, loses: 10 * ms}, arrange: func(t *resilienthttp.Transport) {

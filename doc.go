@@ -4,7 +4,7 @@
 //
 // That is all that a program needs. Each call then has
 //
-//   - retries of transient failures, after random waits of up to 0.25, 1.5, 3.5 and 7 s, and once more shortly before the
+//   - retries of transient failures, after random waits of up to 0.25, 1.25, 3 and 6 s, and once more shortly before the
 //     deadline; never before the time that the server asks for ([Policy]),
 //   - an idempotency key if it is a POST or PATCH, so that the server can recognize a retry ([Idempotency]),
 //   - a header with its deadline, if it has one ([DeadlineHeader]),

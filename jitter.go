@@ -67,7 +67,7 @@ func randomUpTo(d time.Duration) time.Duration { return time.Duration(rand.Uint6
 
 // earlyWaits are the upper bounds of the waits before retries, which are random from zero (full jitter). The last wait uses the
 // remaining time. See docs/backoff.md.
-var earlyWaits = [defaultMaxAttempts - 2]time.Duration{250 * time.Millisecond, 1500 * time.Millisecond, 3500 * time.Millisecond, 7 * time.Second} //nolint:gochecknoglobals // never written to
+var earlyWaits = [defaultMaxAttempts - 2]time.Duration{250 * time.Millisecond, 1250 * time.Millisecond, 3 * time.Second, 6 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
 	afterOverload = 2 // the early wait with which the series begins after overload

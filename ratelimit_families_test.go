@@ -552,3 +552,68 @@ func TestRateLimit_processesOfOneWindow(t *testing.T) {
 	t.Logf("%d of %d calls failed", failed, calls)
 	assert.LessOrEqual(t, failed, calls*14/1000)
 }
+
+// §4.17d: a token bucket that tells the truth in whole seconds, and refills faster than that. Calls come at random times, below its
+// rate and above. They are served as often as those of a bare client, because the reset is only rounded.
+func TestRateLimit_fastBuckets(t *testing.T) {
+	type bucket struct{ perSecond, burst, load float64 }
+	buckets := []bucket{{100, 10, .9}, {54, 9, .74}}
+	r := rand.New(rand.NewPCG(83, 1))
+	for range 4 {
+		burst := float64(5 + r.IntN(36))
+		buckets = append(buckets, bucket{math.Round(burst * (2.5 + 5*r.Float64())), burst, .5 + .8*r.Float64()})
+	}
+	resets := map[string]func(b *tokenBucket) float64{
+		"next token": func(b *tokenBucket) float64 { return (math.Floor(b.tokens) + 1 - b.tokens) / b.perSecond },
+		"full":       func(b *tokenBucket) float64 { return (b.burst - b.tokens) / b.perSecond },
+	}
+	run := func(t *testing.T, of bucket, reset func(*tokenBucket) float64, client func(http.RoundTripper) http.RoundTripper) (served float64, rejected int) {
+		t.Helper()
+		calls := 0
+		synctest.Test(t, func(t *testing.T) {
+			b := &tokenBucket{perSecond: of.perSecond, burst: of.burst, tokens: of.burst}
+			model := limiterModel(func(at time.Duration, _ string) (status int, fields []any) {
+				status, fields = b.respond(at, "RateLimit-")
+				fields[5] = int(math.Ceil(reset(b)))
+				if status != http.StatusOK {
+					rejected++
+				}
+				return status, fields
+			})
+			tr := client(model.server())
+			var ok atomic.Int64
+			var all sync.WaitGroup
+			r := rand.New(rand.NewPCG(83, 2))
+			for begin := time.Now(); time.Since(begin) < 20*time.Second; calls++ {
+				time.Sleep(time.Duration(r.ExpFloat64() / (of.perSecond * of.load) * float64(time.Second)))
+				all.Go(func() {
+					if succeeds(t, tr, "/", 10*time.Second) {
+						ok.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			served = float64(ok.Load()) / float64(calls)
+		})
+		return served, rejected
+	}
+	for _, of := range buckets {
+		for name, reset := range resets {
+			for _, attempts := range []int{0, -1} {
+				t.Run(fmt.Sprintf("%.0f a second of %.0f at %.2f, %s, MaxAttempts %d", of.perSecond, of.burst, of.load, name, attempts), func(t *testing.T) {
+					policy := resilienthttp.Policy{MaxAttempts: attempts}
+					bare, _ := run(t, of, reset, func(base http.RoundTripper) http.RoundTripper { return base })
+					_, ignored := run(t, of, reset, func(base http.RoundTripper) http.RoundTripper {
+						return &resilienthttp.Transport{Base: base, Policy: policy, RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true}}
+					})
+					ours, rejected := run(t, of, reset, func(base http.RoundTripper) http.RoundTripper {
+						return &resilienthttp.Transport{Base: base, Policy: policy}
+					})
+					t.Logf("served %.3f, bare %.3f; %d 429s, %d if headers are ignored", ours, bare, rejected, ignored)
+					assert.GreaterOrEqual(t, ours, bare-.01)
+					assert.LessOrEqual(t, float64(rejected), 1.25*float64(ignored)+20, "429s")
+				})
+			}
+		}
+	}
+}

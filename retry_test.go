@@ -400,7 +400,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 	)
 	succeeds := []step{status(200)}
 	timesOut := failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
-	all := []time.Duration{250 * ms, 1500 * ms, 3500 * ms, 7 * s, rest}
+	all := []time.Duration{250 * ms, 1250 * ms, 3 * s, 6 * s, rest}
 	later := all[1:] // after overload
 	for _, tt := range []struct {
 		name     string
@@ -414,17 +414,17 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "500, no deadline: until 10 s after the first failure", failure: status(500), want: all},
 		{name: "500, deadline 30 s: all five", failure: status(500), deadline: 30 * s, want: all},
 		{name: "500, deadline 10 min: as without", failure: status(500), deadline: 10 * time.Minute, want: all},
-		{name: "500, deadline 5 s: three or four", failure: status(500), deadline: 5 * s, want: []time.Duration{250 * ms, 1500 * ms, 3500 * ms, rest}},
-		{name: "500, deadline 4 s: 3.5 s may leave too little", failure: status(500), deadline: 4 * s, want: []time.Duration{250 * ms, 1500 * ms, 3500 * ms, rest}},
+		{name: "500, deadline 5 s: three or four", failure: status(500), deadline: 5 * s, want: []time.Duration{250 * ms, 1250 * ms, 3 * s, rest}},
+		{name: "500, deadline 4 s: 3 s may leave too little", failure: status(500), deadline: 4 * s, want: []time.Duration{250 * ms, 1250 * ms, 3 * s, rest}},
 		{name: "500, deadline 150 ms: the last at once", failure: status(500), deadline: 150 * ms, want: []time.Duration{rest}},
 		{name: "a reset is like a 500", failure: failing(errReset), want: all},
-		{name: "503: from 1.5 s on", failure: status(503), deadline: 30 * s, want: later},
-		{name: "529: from 1.5 s on", failure: status(529), deadline: 30 * s, want: later},
-		{name: "429: from 1.5 s on", failure: status(429), deadline: 30 * s, want: later},
-		{name: "connection refused: from 1.5 s on", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: later},
+		{name: "503: from 1.25 s on", failure: status(503), deadline: 30 * s, want: later},
+		{name: "529: from 1.25 s on", failure: status(529), deadline: 30 * s, want: later},
+		{name: "429: from 1.25 s on", failure: status(429), deadline: 30 * s, want: later},
+		{name: "connection refused: from 1.25 s on", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: later},
 		{name: "a timeout of a server that never responded: the rest", failure: timesOut, deadline: 30 * s, want: []time.Duration{rest}},
-		{name: "a timeout, 3.4 s after a success: 3.5 s, then the rest", before: succeeds, pause: 3400 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{3500 * ms, rest}},
-		{name: "a timeout, 3.6 s after a success: the rest", before: succeeds, pause: 3600 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
+		{name: "a timeout, 2.9 s after a success: 3 s, then the rest", before: succeeds, pause: 2900 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{3 * s, rest}},
+		{name: "a timeout, 3.1 s after a success: the rest", before: succeeds, pause: 3100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
 		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
 		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
 		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: all},
@@ -432,13 +432,13 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: all},
 		{name: "MaxAttempts 2: the first alone", max: 2, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms}},
 		{name: "MaxAttempts 3: the first and the last", max: 3, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms, rest}},
-		{name: "MaxAttempts 5: three and the last", max: 5, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms, 1500 * ms, 3500 * ms, rest}},
-		{name: "MaxAttempts 9: 7 s again and again, and the last up to 10 s", max: 9, failure: status(500), want: []time.Duration{250 * ms, 1500 * ms, 3500 * ms, 7 * s, 7 * s, 7 * s, 7 * s, rest}},
-		{name: "MaxAttempts 7", max: 7, failure: status(500), want: []time.Duration{250 * ms, 1500 * ms, 3500 * ms, 7 * s, 7 * s, rest}},
-		{name: "MaxAttempts 7, deadline 10 min: as without", max: 7, failure: status(500), deadline: 10 * time.Minute, want: []time.Duration{250 * ms, 1500 * ms, 3500 * ms, 7 * s, 7 * s, rest}},
+		{name: "MaxAttempts 5: three and the last", max: 5, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms, 1250 * ms, 3 * s, rest}},
+		{name: "MaxAttempts 9: 6 s again and again, and the last up to 10 s", max: 9, failure: status(500), want: []time.Duration{250 * ms, 1250 * ms, 3 * s, 6 * s, 6 * s, 6 * s, 6 * s, rest}},
+		{name: "MaxAttempts 7", max: 7, failure: status(500), want: []time.Duration{250 * ms, 1250 * ms, 3 * s, 6 * s, 6 * s, rest}},
+		{name: "MaxAttempts 7, deadline 10 min: as without", max: 7, failure: status(500), deadline: 10 * time.Minute, want: []time.Duration{250 * ms, 1250 * ms, 3 * s, 6 * s, 6 * s, rest}},
 		{name: "MaxAttempts 7, a timeout of a server that never responded: up to 10 s", max: 7, failure: timesOut, want: []time.Duration{rest}},
-		{name: "MaxAttempts 9, deadline 18 s: as long as there is time", max: 9, failure: status(500), deadline: 17 * s, want: []time.Duration{250 * ms, 1500 * ms, 3500 * ms, 7 * s, 7 * s, 7 * s, 7 * s, rest}},
-		{name: "responses after 8 s: the last wait is as short as the first", failure: after(8*s, status(500)), want: []time.Duration{250 * ms, 1500 * ms, rest}},
+		{name: "MaxAttempts 9, deadline 18 s: as long as there is time", max: 9, failure: status(500), deadline: 16 * s, want: []time.Duration{250 * ms, 1250 * ms, 3 * s, 6 * s, 6 * s, 6 * s, 6 * s, rest}},
+		{name: "responses after 8 s: the last wait is as short as the first", failure: after(8*s, status(500)), want: []time.Duration{250 * ms, 1250 * ms, rest}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			for range 20 {
