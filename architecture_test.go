@@ -62,7 +62,7 @@ func architectureCases() []architectureCase {
 			get(later), usual(), []step{failing(&net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}), status(200)}, 1, "error", nil,
 		},
 		{
-			"a GET times out, the budget is empty, and no call comes that could fill it", "timeouts wait for tokens one after the other: `pay`, `await`",
+			"a GET times out, the budget is empty, and no other retry after a timeout is in flight", "nothing can bring its five tokens back: `pay`, `MayAwait`",
 			get(later), &resilienthttp.Transport{
 				Policy: resilienthttp.Policy{AttemptTimeout: soon}, Budget: tokens(0), Breaker: never(),
 			}, []step{hanging, status(200)}, 1, "error", resilienthttp.ErrBudgetExhausted,

@@ -13,9 +13,9 @@ import (
 // another endpoint spares, and which retries wait for one another. Three questions are asked in this order, and the first no is
 // the StopReason of the attempt before:
 //
-//	may the request be repeated?   mayRepeat: the request, its caller, and the attempts that are left
+//	may the request be repeated?   mayRepeat: the request, its caller, and the attempts and waits that are left
 //	is there time for it?          chooseWait, then mayBeInTime: the server, the circuit and the deadline
-//	what pays for it?              pay: the budget, unless the circuit or a limit paces it
+//	what pays for it?              pay: the budget, unless the circuit paces it; without a token it may wait for its turn
 type plan struct {
 	*call
 
@@ -34,8 +34,8 @@ type plan struct {
 //	pace          waits before               then waits for         tokens
 //	paceMoved     –                          –                      taken now
 //	paceBackoff   the backoff                –                      taken now
-//	paceQueued    the backoff                the other timeouts     taken when it is sent
-//	paceTurn      the backoff                its turn               taken when it is sent
+//	paceQueued    the backoff                the other timeouts     taken when it is sent; it joins only if they are there now, or may return
+//	paceTurn      the backoff                its turn               taken when it is sent; without other calls the first is sent as a test
 //	paceHeld      – (or the Retry-After)     the circuit            none: the circuit sends one at a time
 type pace uint8
 
@@ -92,7 +92,8 @@ func (p *plan) moves() bool { return p.to.Moves() }
 
 func (p *plan) at() time.Time { return p.now.Add(p.wait) }
 
-// mayRepeat asks the request, its caller, and the attempts that are left.
+// mayRepeat asks the request, its caller, and the attempts and the waits of the series that are left. A retry that the circuit
+// holds is an attempt too.
 func (p *plan) mayRepeat() (reason error) {
 	switch {
 	case !p.harmless():
@@ -134,7 +135,7 @@ func (p *plan) chooseWait() {
 		half := p.longest / 2 // drawn, because clients that share a clock have the same deadlines
 		p.restsTo = p.now.Add(min(backoff, half-randomUpTo(half/2)))
 		if p.last.report.RetryAfter > 0 {
-			p.wait = backoff // the circuit may close earlier
+			p.wait = p.named(p.last.report.RetryAfter, p.now) // the circuit may close earlier
 		}
 	case paceBackoff:
 		if p.policy.Backoff == nil && p.isAsked() {
@@ -242,7 +243,7 @@ func (p *plan) leftForTurn(at time.Time) time.Duration {
 const leastAsked = 500 * time.Millisecond // a wait for which a retry is no attempt of MaxAttempts
 
 // isAsked reports whether a limit has rejected the attempt and named a wait that is not short. Then the server paces the call, so
-// the retry is no attempt of MaxAttempts.
+// the retry is no attempt of MaxAttempts, unless that is one: then there is no retry.
 func (p *plan) isAsked() bool {
 	return p.last.isLimited() && p.last.report.RetryAfter >= leastAsked && p.leftForLimit(p.now.Add(p.last.report.RetryAfter)) >= 0
 }
