@@ -3,11 +3,12 @@
 //
 // The headings of docs/rate-limits.md and where they are:
 //
-//   - Quotas that responses show: dimension.go, one quota; observation.go, what a response says of it,
-//     and the server's clock; learn.go, a bucket learns from a response.
-//   - Routes: route.go; bucket.go has the quotas of a credential and Key.
+//   - What is counted apart: bucket.go, the quotas of a credential and Key.
+//   - Routes: route.go.
+//   - Waiting for the reset: dimension.go, one quota; observation.go, what a response says of it,
+//     and the server's clock; learn.go, a bucket learns from a response; cost.go, tokens.
 //   - Rejections: rejection.go.
-//   - Successes and probes: probe.go.
+//   - Probes, and counts that are ignored: probe.go.
 //   - After a wait: release.go.
 //   - Change it: fixed.go, Limit and MaxInFlight.
 //
