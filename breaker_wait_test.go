@@ -52,7 +52,7 @@ func TestBreakerWait_outage(t *testing.T) {
 		{"503, Retry-After: 2", status(503, "Retry-After", "2"), 0, false, 0, 0, 0},
 		{"connection refused", refused, 0, false, 0, 0, 0},
 		{"429 that asks for no wait", status(429), 0, false, 0, 6, 0}, // 30 without a hold
-		{"503, rejected at once", status(503), -1, false, 0, 32, 16},
+		{"503, rejected at once", status(503), -1, false, 0, 40, 16},
 		{"503, each fifth request hangs", partlyHangs, 0, false, 0, 0, 0},
 		{"503, beside long polls", status(503), 0, false, 50, 0, 0},
 		{"nested, 503", status(503), 0, true, 0, 0, 0},

@@ -380,7 +380,7 @@ func TestAttempt_RetryAfter(t *testing.T) {
 				return
 			}
 			assert.GreaterOrEqual(t, took, row.want, "the wait is a minimum")
-			assert.LessOrEqual(t, took, row.want+max(row.want/2, time.Second), "jitter adds at most half")
+			assert.LessOrEqual(t, took, row.want+max(row.want/2, 1250*time.Millisecond), "jitter adds at most half")
 			base.requireBalance(t)
 		})
 	}

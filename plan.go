@@ -229,8 +229,9 @@ func (p *plan) mayTakeTurn() bool {
 	return true
 }
 
-// leftForTurn returns how long the call may wait for its turn.
+// leftForTurn returns how long the call may wait for its turn, after which it waits for a part of turnSpread.
 func (p *plan) leftForTurn(at time.Time) time.Duration {
+	at = at.Add(turnSpread)
 	switch {
 	case p.last.isLimited():
 		return p.leftForLimit(at)

@@ -305,13 +305,19 @@ func attemptsAt(method string, status int) probe {
 	script := func(int) answer { return answer{status: status, after: 10 * time.Millisecond} }
 	return probe{
 		Name: method + " " + what,
-		Note: fmt.Sprintf("attempts of a %s if all responses are %s", method, what),
+		Note: fmt.Sprintf("the most attempts of a %s if all responses are %s", method, what),
 		run: func(p peers.Peer) string {
 			body := ""
 			if method == http.MethodPost {
 				body = "payload" // and no key
 			}
-			return counted(method, ask(p, method, body, script).server)
+			most := ask(p, method, body, script).server
+			for range 30 { // random waits may leave time for one more
+				if again := ask(p, method, body, script).server; len(again.attempts) > len(most.attempts) {
+					most = again
+				}
+			}
+			return counted(method, most)
 		},
 	}
 }

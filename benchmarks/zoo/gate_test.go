@@ -113,7 +113,7 @@ func TestJudge_findsBrokenClients(t *testing.T) {
 		{"it never waits, all responses tell", all, broken(1), []Criterion{FewWhereAllTell}},
 		{"it never waits, rejections tell", rejections, broken(1), []Criterion{FewWhereRejectionsTell}},
 		{"it never waits, nothing tells", nothing, broken(1), nil},
-		{"it makes five attempts at once, nothing tells", nothing, broken(5), []Criterion{NotThrice}},
+		{"it makes five attempts at once, nothing tells", nothing, broken(5), []Criterion{FewBesideBare}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			trial := row.draw.Try(t, row.client)

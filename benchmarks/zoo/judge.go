@@ -51,13 +51,13 @@ const (
 	// does not apply to Concurrency limits, which have no window, and to quotas of models.
 	FewWhereRejectionsTell Criterion = "rejected/rejections"
 
-	// NotThrice: at most 3 × bare's rejections + 2. It applies to each draw.
-	NotThrice Criterion = "rejected/bare"
+	// FewBesideBare: at most 3.6 × bare's rejections + 2. It applies to each draw.
+	FewBesideBare Criterion = "rejected/bare"
 )
 
 // Criteria returns all criteria.
 func Criteria() []Criterion {
-	return []Criterion{AboveBare, NearOracle, FewWhereAllTell, FewWhereRejectionsTell, NotThrice}
+	return []Criterion{AboveBare, NearOracle, FewWhereAllTell, FewWhereRejectionsTell, FewBesideBare}
 }
 
 // Miss is a criterion that a trial does not keep.
@@ -101,8 +101,8 @@ func (t Trial) compare(c Criterion) (got int, want float64, ok bool) {
 		want = 2*t.windows()*float64(t.Load.Processes) + max(20, float64(t.firstFlight()))
 	case FewWhereRejectionsTell:
 		want = float64(t.firstFlight()) + t.windows()*(4*float64(t.Load.Processes)+float64(t.Load.inFlight()))
-	case NotThrice:
-		want = 3*float64(t.Bare.Rejected) + 2
+	case FewBesideBare:
+		want = 3.6*float64(t.Bare.Rejected) + 2
 	}
 	got = t.Ours.Rejected
 	return got, want, float64(got) <= want
@@ -124,7 +124,7 @@ func (d Draw) firstFlight() int {
 // applies reports whether the criterion applies to the draw.
 func (d Draw) applies(c Criterion) bool {
 	switch c {
-	case AboveBare, NotThrice:
+	case AboveBare, FewBesideBare:
 		return true
 	case NearOracle:
 		return d.tellsAll() && d.exact() && d.Trouble == Trouble{}

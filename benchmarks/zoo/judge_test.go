@@ -50,8 +50,8 @@ func TestTrial_Judge(t *testing.T) {
 		{"three processes: holds", func(d *Draw) { d.Load.Processes = 3 }, rejected(1000), rejected(0), rejected(80), nil},
 		{"rejections tell, 4 a window and what is in flight: holds", rejections, rejected(1000), rejected(0), rejected(73), nil},
 		{"one more: misses", rejections, rejected(1000), rejected(0), rejected(74), []Criterion{FewWhereRejectionsTell}},
-		{"3 × bare's + 2: holds", nothing, rejected(10), rejected(0), rejected(32), nil},
-		{"one more: misses", nothing, rejected(10), rejected(0), rejected(33), []Criterion{NotThrice}},
+		{"3.6 × bare's + 2: holds", nothing, rejected(10), rejected(0), rejected(38), nil},
+		{"one more: misses", nothing, rejected(10), rejected(0), rejected(39), []Criterion{FewBesideBare}},
 		{"nothing tells: as many as bare", nothing, rejected(5000), rejected(0), rejected(5000), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestTrial_Judge(t *testing.T) {
 }
 
 func TestDraw_applies(t *testing.T) {
-	always := []Criterion{AboveBare, NotThrice}
+	always := []Criterion{AboveBare, FewBesideBare}
 	and := func(more ...Criterion) []Criterion { return append(more, always...) }
 	second := func(secret bool) func(*Draw) {
 		return func(d *Draw) {

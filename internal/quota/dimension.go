@@ -44,9 +44,8 @@ type dimension struct {
 	base, own    int64     // what remained when this window was first seen, and requests since then
 	span         time.Time // when a span of a window began, in which requests are counted
 	spanEnd      time.Time
-	unit         time.Duration // by which the reset of the newest response is inexact
-	served       int64         // requests of it that were served
-	refutedUntil time.Time     // until then, successes contradict it; zero: they do not
+	served       int64     // requests of it that were served
+	refutedUntil time.Time // until then, successes contradict it; zero: they do not
 
 	mentioned uint64 // the bucket's version at the last response that showed it
 	version   uint64 // the bucket's version when remaining was learned
@@ -88,7 +87,6 @@ func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut)
 // count is the newest, because that count only falls within a window.
 func (d *dimension) learn(o *observation) bool {
 	d.mentioned = o.version
-	d.unit = o.end.reset.Sub(o.end.early)
 	if d.standing == refuted && !o.rejected {
 		return true
 	}

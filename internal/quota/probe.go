@@ -146,7 +146,7 @@ func (d *dimension) count(o *observation) {
 	case o.sent.After(d.spanEnd):
 		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
 		if d.shownOnSuccess {
-			d.spanEnd = later(d.end.early, o.sent.Add(min(d.unit, time.Second)))
+			d.spanEnd = later(d.end.early, o.sent.Add(min(d.end.reset.Sub(d.end.early), time.Second)))
 		}
 	}
 	if d.served++; d.served > 2*d.limit {

@@ -10,7 +10,7 @@ import (
 // turns is where calls without a token wait for one, in the order in which they began. Calls bring the tokens. If all callers
 // wait here, no call comes, and so none brings any. So the first is sent without a token, as a test, if no call has come for as
 // long as three calls usually take. If a limit has named its wait, the test follows that wait. Each test that is served lets one
-// more go, and each that fails doubles the wait for the next.
+// more go. While tests fail, the pause before the next grows with the time for which they have failed: to a quarter of it, or to all of it if the limit names its wait.
 type turns struct {
 	bucket *Bucket
 	rules  *Rules
@@ -18,11 +18,11 @@ type turns struct {
 
 	came time.Time // when a call last came
 
-	tests  int           // in flight
-	more   int           // tests that may be in flight, beside one: those that were served since a call came
-	failed int           // tests in a row; each doubles the wait for the next
-	ended  time.Time     // of the last one that failed
-	asks   time.Duration // the wait after it that its rejection names
+	tests int           // in flight
+	more  int           // tests that may be in flight, beside one: those that were served since a call came
+	lost  time.Time     // when the first test failed since one was served; zero: none has
+	ended time.Time     // when the last one failed
+	asks  time.Duration // the wait after it that its rejection names
 }
 
 const tenths = 10 // of a token: the unit of Limits.Cost
@@ -89,16 +89,23 @@ func (t *turns) mayTest(class uint8, now time.Time) bool {
 
 // testAt returns when the first call may be sent as a test.
 func (t *turns) testAt(class uint8) time.Time {
-	named := t.failed == 0 || t.asks > 0 // the last answer of the limit says how long
+	// Tests fail for as long as the limit does, and they should find its end soon after it: so the pause grows with that time.
+	failing := min(t.ended.Sub(t.lost), maxPause)
+	if t.lost.IsZero() {
+		failing = 0
+	}
+	named := t.lost.IsZero() || t.asks > 0 // the last answer of the limit says how long
 	if class == Asked && named {
-		return t.ended.Add(t.asks << t.failed / 2)
+		return t.ended.Add(max(t.asks, failing))
 	}
 	since := t.came
 	if t.ended.After(since) {
 		since = t.ended
 	}
-	return since.Add(3 * t.interval() << t.failed)
+	return since.Add(max(3*t.interval(), failing/4))
 }
+
+const maxPause = 6 * time.Minute // bounds the time from which a pause follows
 
 // tested notes the result of a test.
 func (t *turns) tested(r Result, canceled bool, now time.Time) {
@@ -107,18 +114,15 @@ func (t *turns) tested(r Result, canceled bool, now time.Time) {
 	case canceled:
 	case r.Succeeded:
 		t.more++
-		t.failed = 0
+		t.lost = time.Time{}
 	default:
 		t.more = 0
 		t.ended, t.asks = now, r.Asks
-		// Those that were in flight together are one answer.
-		if t.tests == 0 {
-			t.failed = min(t.failed+1, maxDoubled)
+		if t.lost.IsZero() {
+			t.lost = now
 		}
 	}
 }
-
-const maxDoubled = 5 // a wait is at most 32 times as long
 
 // wake returns when Dispatch should look again; zero: when something comes or ends.
 func (t *turns) wake() time.Time {

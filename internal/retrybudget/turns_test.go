@@ -75,12 +75,11 @@ func TestAwaitTurn(t *testing.T) {
 		{"a token of calls: one", Rejected, []time.Duration{s}, nil, []time.Duration{s}},
 		{"two tokens: two, and then a test after three intervals of the second's", Failed, []time.Duration{s, s}, nil, []time.Duration{s, s, s + 3*Recent/20}},
 		{"rejected, no calls: after three intervals, and one more for each that is served", Rejected, nil, nil, []time.Duration{three, three + 100*ms, three + 100*ms, three + 200*ms}},
-		{"rejected, a test that fails: twice as long", Rejected, nil, []Result{failed}, []time.Duration{three, 3*three + 100*ms, 3*three + 200*ms}},
-		{"rejected, two that fail: four times", Rejected, nil, []Result{failed, failed}, []time.Duration{three, 3*three + 100*ms, 7*three + 200*ms}},
+		{"rejected, a test that fails: three intervals again", Rejected, nil, []Result{failed}, []time.Duration{three, 2*three + 100*ms, 2*three + 200*ms}},
 		{"its wait is over, no calls: at once", Asked, nil, nil, []time.Duration{0, 100 * ms, 100 * ms, 200 * ms}},
 		{"asked to wait again: as long as it asks", Asked, nil, []Result{{Asks: 10 * s}}, []time.Duration{0, 10*s + 100*ms, 10*s + 200*ms}},
-		{"its wait is over, a test that fails otherwise: after intervals", Asked, nil, []Result{failed}, []time.Duration{0, 2*three + 100*ms, 2*three + 200*ms}},
-		{"asked to wait a third time: twice as long", Asked, nil, []Result{{Asks: 10 * s}, {Asks: 10 * s}}, []time.Duration{0, 10*s + 100*ms, 30*s + 200*ms}},
+		{"its wait is over, a test that fails otherwise: after intervals", Asked, nil, []Result{failed}, []time.Duration{0, three + 100*ms, three + 200*ms}},
+		{"asked to wait a third time: about twice as long", Asked, nil, []Result{{Asks: 10 * s}, {Asks: 10 * s}, {Asks: 10 * s}}, []time.Duration{0, 10*s + 100*ms, 20*s + 300*ms, 40*s + 700*ms}},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			w := newTurns(Rules{Ratio: 0.1}, 100*ms, tt.ends...)
@@ -119,6 +118,24 @@ func TestAwaitTurn_waitsForCalls(t *testing.T) {
 		w.all.Wait()
 		require.Len(t, w.sent, 1)
 		require.InDelta(t, 2.3, w.sent[0].Seconds(), 0.02)
+	})
+}
+
+// §4.16: while a limit rejects, the pause between two tests grows to a quarter of that time, and to 90 seconds at most. So its end is
+// found soon after it, and a limit of hours gets few tests.
+func TestAwaitTurn_pausesGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 60
+		w := newTurns(Rules{}, 0, make([]Result, calls)...)
+		for n := range calls {
+			w.all.Go(func() { w.join(t.Context(), n, waitqueue.Limits{MaxWait: 3 * never, Class: Rejected}) })
+		}
+		w.all.Wait()
+		require.Len(t, w.sent, calls)
+		for i := 1; i < calls; i++ {
+			rejects := w.sent[i-1] - w.sent[0]
+			require.Equal(t, min(max(3*Recent, rejects/4), maxPause/4), w.sent[i]-w.sent[i-1], "after %v", rejects)
+		}
 	})
 }
 
