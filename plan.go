@@ -215,6 +215,10 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 // mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must not be one that
 // fails: callers of a route that always fails would wait for nothing.
 func (p *plan) mayTakeTurn() bool {
+	// The last wait leaves no time for a turn, and a turn is a wait too. That of the server is not shortened.
+	if p.leftForTurn(p.at()) < 0 && p.last.report.RetryAfter == 0 {
+		p.wait = 0
+	}
 	switch {
 	case !p.mayAwait(), p.leftForTurn(p.at()) < 0:
 		return false
