@@ -142,7 +142,7 @@ func staleNames(texts map[string]string) (stale []string) {
 			identifier.MatchString(name) && !regexp.MustCompile(`\b`+name+`\b`).MatchString(code)
 		if isGone && !seen[name] {
 			seen[name] = true
-			stale = append(stale, fmt.Sprintf("%s: there is no `%s` in the client", architecture, name))
+			stale = append(stale, fmt.Sprintf("%s: there is no %#q in the client", architecture, name))
 		}
 	}
 	return stale

@@ -117,6 +117,11 @@ func TestJudge_findsBrokenClients(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			trial := row.draw.Try(t, row.client)
+			for range 2 { // the client's jitter is not seeded: as in the gate, it must miss again and again
+				if len(trial.Judge()) > len(row.want) {
+					trial = row.draw.Try(t, row.client)
+				}
+			}
 			var got []Criterion
 			for _, m := range trial.Judge() {
 				got = append(got, m.Criterion)
