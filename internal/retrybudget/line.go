@@ -10,11 +10,10 @@ import (
 // more go. They take tokens when they are sent, and those return. If the server has too many requests, each takes nearly as
 // long as a timeout, so they hardly add to its work.
 type line struct {
-	bucket *Bucket
-	rules  *Rules
-	queue  waitqueue.Queue[Permit]
-	sent   int // in flight
-	more   int // that may be in flight, beside one
+	waiters
+
+	sent int // in flight
+	more int // that may be in flight, beside one
 }
 
 // MayAwait reports whether Await might return tokens.
@@ -30,15 +29,14 @@ func (b *Bucket) MayAwait(rules *Rules, now time.Time) bool {
 func (b *Bucket) Await(rules *Rules, now time.Time, limits waitqueue.Limits) (p Permit, ok bool) {
 	b.mu.Lock()
 	if b.timeouts == nil {
-		b.timeouts = &line{bucket: b, rules: rules}
-		b.timeouts.queue.Mu, b.timeouts.queue.Gate = &b.mu, b.timeouts
+		b.timeouts = &line{}
+		b.timeouts.open(b, rules, b.timeouts)
 		// The last has the most time left: a retry without it is work for no result.
 		b.timeouts.queue.LastFirst = true
 	}
 	l := b.timeouts
 	b.mu.Unlock()
-	p, _, _ = l.queue.Enter(now, limits)
-	return p, p.withdrawal != nil
+	return l.enter(now, limits)
 }
 
 // Take implements waitqueue.Gate. A call gets the zero Permit if there are too few tokens, and none in flight that may return.
@@ -66,11 +64,3 @@ func (l *line) ended(r Result, canceled bool) {
 
 // Dispatch implements waitqueue.Gate.
 func (l *line) Dispatch(now time.Time) { l.queue.GrantAll(now) }
-
-// Estimate implements waitqueue.Gate. When a retry in flight ends is unknown.
-func (l *line) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Time, blocked bool) {
-	return now, false
-}
-
-// Return implements waitqueue.Gate.
-func (l *line) Return(p Permit, now time.Time) { p.end(Result{}, true, now) }

@@ -89,28 +89,12 @@ func TestAwait(t *testing.T) {
 
 // A call that must not wait longer leaves the queue, and one that gets its tokens in that instant returns them.
 func TestAwait_ends(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		longest time.Duration
-		cancel  bool
-		after   time.Duration
-	}{
-		{"its longest wait", time.Second, false, time.Second},
-		{"it must not wait", 0, false, 0},
-		{"its caller cancels", time.Hour, true, 0},
-	} {
-		bubble.Run(t, tt.name, func(t *testing.T) {
+	for _, end := range waitEnds() {
+		bubble.Run(t, end.name, func(t *testing.T) {
 			a := &awaiting{bucket: with(Rules{Tokens: 50})}
 			a.join(t.Context(), 0)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			begun := time.Now()
-			if tt.cancel {
-				time.AfterFunc(0, cancel)
-			}
-			a.join(ctx, tt.longest)
+			end.wait(t, a.join)
 			require.Equal(t, 1, a.refused)
-			require.Equal(t, tt.after, time.Since(begun))
 			a.end('s')
 			require.InDelta(t, 0, a.Status(&a.rules, time.Now()).Used, 1e-6)
 			a.join(t.Context(), 0)

@@ -234,15 +234,14 @@ func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 	}
 	w.ended = true
 	b := w.from
-	displaces := w.limited && !b.quiet(now)
 	switch {
-	case r.Succeeded && !displaces:
-		// It shows that retries are of use, so they get cheaper and more.
-		b.tokens += w.reward
-		b.asked = time.Time{}
 	case r.Succeeded:
-		// The limit rejects another request for it, so it earns nothing.
+		// It shows that retries are of use, so they get cheaper, and more: unless a limit rejects another request for it.
 		b.asked = time.Time{}
+		displaces := w.limited && !b.quiet(now)
+		if !displaces {
+			b.tokens += w.reward
+		}
 	case canceled:
 		b.tokens += w.cost
 	}

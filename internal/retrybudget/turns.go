@@ -10,11 +10,10 @@ import (
 // turns is where calls without a token wait for one, in the order in which they began. Calls bring the tokens. If all callers
 // wait here, no call comes, and so none brings any. So the first is sent without a token, as a test, if no call has come for as
 // long as three calls usually take. If a limit has named its wait, the test follows that wait. Each test that is served lets one
-// more go. While tests fail, the pause before the next grows with the time for which they have failed: to a quarter of it, or to all of it if the limit names its wait.
+// more go. While tests fail, the pause before the next grows with the time for which they have failed: to a quarter of it, or to all
+// of it if the limit names its wait.
 type turns struct {
-	bucket *Bucket
-	rules  *Rules
-	queue  waitqueue.Queue[Permit]
+	waiters
 
 	came time.Time // when a call last came
 
@@ -40,8 +39,8 @@ func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits wai
 	limits.Cost = int64(math.Round(tenths * cost))
 	b.mu.Lock()
 	if b.turns == nil {
-		b.turns = &turns{bucket: b, rules: rules}
-		b.turns.queue.Mu, b.turns.queue.Gate = &b.mu, b.turns
+		b.turns = &turns{}
+		b.turns.open(b, rules, b.turns)
 	}
 	t := b.turns
 	if t.queue.Len() == 0 {
@@ -52,8 +51,7 @@ func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits wai
 		t.ended = now
 	}
 	b.mu.Unlock()
-	p, _, _ = t.queue.Enter(now, limits)
-	return p, p.withdrawal != nil
+	return t.enter(now, limits)
 }
 
 // Take implements waitqueue.Gate: all join the queue, and Dispatch takes for them.
@@ -89,13 +87,13 @@ func (t *turns) mayTest(class uint8, now time.Time) bool {
 
 // testAt returns when the first call may be sent as a test.
 func (t *turns) testAt(class uint8) time.Time {
-	// Tests fail for as long as the limit does, and they should find its end soon after it: so the pause grows with that time.
-	failing := min(t.ended.Sub(t.lost), maxPause)
-	if t.lost.IsZero() {
-		failing = 0
+	named, failing := class == Asked, time.Duration(0)
+	if !t.lost.IsZero() {
+		// Tests fail for as long as the limit does, and they should find its end soon after it: so the pause grows with that time.
+		failing = min(t.ended.Sub(t.lost), maxFailing)
+		named = named && t.asks > 0 // the last answer of the limit says how long
 	}
-	named := t.lost.IsZero() || t.asks > 0 // the last answer of the limit says how long
-	if class == Asked && named {
+	if named {
 		return t.ended.Add(max(t.asks, failing))
 	}
 	since := t.came
@@ -105,7 +103,7 @@ func (t *turns) testAt(class uint8) time.Time {
 	return since.Add(max(3*t.interval(), failing/4))
 }
 
-const maxPause = 6 * time.Minute // bounds the time from which a pause follows
+const maxFailing = 6 * time.Minute // the longest time of failing tests from which a pause follows
 
 // tested notes the result of a test.
 func (t *turns) tested(r Result, canceled bool, now time.Time) {
@@ -131,14 +129,6 @@ func (t *turns) wake() time.Time {
 	}
 	return t.testAt(t.queue.First().Class)
 }
-
-// Estimate implements waitqueue.Gate. When tokens come is unknown.
-func (t *turns) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Time, blocked bool) {
-	return now, false
-}
-
-// Return implements waitqueue.Gate.
-func (t *turns) Return(p Permit, now time.Time) { p.end(Result{}, true, now) }
 
 // interval returns the mean time between two calls of those that came in the Recent before the last one.
 func (t *turns) interval() time.Duration {

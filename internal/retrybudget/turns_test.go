@@ -13,8 +13,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-const never = time.Hour
-
 // turnsOf are calls that wait for their turn, and when they were sent. Each is answered after its latency.
 type turnsOf struct {
 	*bucket
@@ -134,7 +132,7 @@ func TestAwaitTurn_pausesGrow(t *testing.T) {
 		require.Len(t, w.sent, calls)
 		for i := 1; i < calls; i++ {
 			rejects := w.sent[i-1] - w.sent[0]
-			require.Equal(t, min(max(3*Recent, rejects/4), maxPause/4), w.sent[i]-w.sent[i-1], "after %v", rejects)
+			require.Equal(t, min(max(3*Recent, rejects/4), maxFailing/4), w.sent[i]-w.sent[i-1], "after %v", rejects)
 		}
 	})
 }
@@ -159,26 +157,11 @@ func TestAwaitTurn_inTheOrderOfTheirBeginnings(t *testing.T) {
 
 // A call that must not wait longer leaves the queue, and nothing is left of it.
 func TestAwaitTurn_ends(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		longest time.Duration
-		cancel  bool
-		after   time.Duration
-	}{
-		{"its longest wait", time.Second, false, time.Second},
-		{"it must not wait", 0, false, 0},
-		{"its caller cancels", never, true, 0},
-	} {
-		bubble.Run(t, tt.name, func(t *testing.T) {
+	for _, end := range waitEnds() {
+		bubble.Run(t, end.name, func(t *testing.T) {
 			w := newTurns(Rules{Ratio: 0.1}, 0)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if tt.cancel {
-				time.AfterFunc(0, cancel)
-			}
-			w.join(ctx, 0, waitqueue.Limits{MaxWait: tt.longest})
+			end.wait(t, func(ctx context.Context, longest time.Duration) { w.join(ctx, 0, waitqueue.Limits{MaxWait: longest}) })
 			require.Equal(t, 1, w.refused)
-			require.Equal(t, tt.after, time.Since(w.begun))
 			w.bucket.calls(10, time.Now())
 			require.InDelta(t, 1, w.Status(&w.rules, time.Now()).Remaining, 1e-6)
 		})
