@@ -127,8 +127,11 @@ func (r *record) succeededLately(at time.Duration) bool {
 // isLate reports whether an attempt that began at a time since the origin had longer than responses take now, so that it speaks of the
 // server and not of its caller's deadline.
 func (r *record) isLate(began, took time.Duration) bool {
+	if !r.circuit.Late(took) {
+		return false
+	}
 	recent := r.latencies.Histogram(began + took)
-	return r.circuit.Late(took) && took >= recent.Slowest
+	return took >= recent.Slowest
 }
 
 func (a *attempt) noteOutcome(now time.Time) {
@@ -168,13 +171,15 @@ func (f *failingRoutes) add(route uint64) {
 	f.some.Store(true)
 }
 
+// remove takes a function, because the hash of a route takes time, and most successes do not need it.
 func (f *failingRoutes) remove(route func() uint64) {
 	if !f.some.Load() {
 		return
 	}
+	succeeded := route()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routes = slices.DeleteFunc(f.routes, func(other uint64) bool { return other == route() })
+	f.routes = slices.DeleteFunc(f.routes, func(other uint64) bool { return other == succeeded })
 	f.some.Store(len(f.routes) > 0)
 }
 

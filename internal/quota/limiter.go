@@ -58,7 +58,6 @@ type Limiter struct {
 	Config
 
 	origin   time.Time // zero point of the times
-	seed     maphash.Seed
 	sets     scope.Map[string, Set]
 	accounts scope.Map[accountKey, account]
 	buckets  scope.Map[bucketKey, bucket] // without the general ones
@@ -70,7 +69,7 @@ var seed = maphash.MakeSeed() //nolint:gochecknoglobals // never written to
 
 // New returns a Limiter.
 func New(c Config) *Limiter {
-	l := &Limiter{Config: c, origin: time.Now(), seed: seed}
+	l := &Limiter{Config: c, origin: time.Now()}
 	l.sets.Keep = (*Set).Active // others have no information, and are evicted first
 	l.sets.Held = (*Set).Held
 	l.sets.Init = func(scope string, s *Set) { s.init(l, scope) }
@@ -86,11 +85,11 @@ func New(c Config) *Limiter {
 // Set returns the Set of a scope.
 func (l *Limiter) Set(scope string) *Set { return l.sets.Get(scope) }
 
-// Hash returns the Credential of a Request. It cannot be reversed. It differs between Limiters,
-// except those of processes that share a quota.
+// Hash returns the Credential of a Request. It cannot be reversed. It differs between processes,
+// except those that share a quota.
 func (l *Limiter) Hash(secret string) uint64 {
 	if l.Shared == nil {
-		return maphash.String(l.seed, secret)
+		return maphash.String(seed, secret)
 	}
 	sum := sha256.Sum256([]byte("resilienthttp: a credential\x00" + secret))
 	return binary.BigEndian.Uint64(sum[:])

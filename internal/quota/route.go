@@ -38,8 +38,8 @@ type routeKeys struct {
 }
 
 func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
-	h := maphash.String(l.seed, scope)
-	extend := func(text string) { h = (h ^ maphash.String(l.seed, text)) * 0x9e3779b97f4a7c15 } // odd: nothing is lost
+	h := maphash.String(seed, scope)
+	extend := func(text string) { h = (h ^ maphash.String(seed, text)) * 0x9e3779b97f4a7c15 } // odd: nothing is lost
 	var beginnings [routeDepth]uint64
 	path = strings.TrimPrefix(path, "/")
 	for path != "" {
