@@ -47,8 +47,11 @@ func streams(h http.Header) bool {
 }
 
 // mediaType returns the media type of a body in lower case, without its parameters.
-func mediaType(h http.Header) string {
-	kind, _, _ := strings.Cut(field.Value(h, "Content-Type"), ";")
+func mediaType(h http.Header) string { return withoutParameters(field.Value(h, "Content-Type")) }
+
+// withoutParameters returns a media type in lower case, without what follows a semicolon.
+func withoutParameters(value string) string {
+	kind, _, _ := strings.Cut(value, ";")
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 

@@ -197,7 +197,7 @@ func (p *plan) pay() (reason error) {
 		}
 		p.pace = paceQueued
 	case p.takeRetryTokens(timedOut):
-	case p.pace == paceBackoff && p.mayTakeTurn():
+	case p.pace == paceBackoff && p.takesTurn():
 		p.pace = paceTurn
 	default:
 		return ErrBudgetExhausted
@@ -212,9 +212,9 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	return ok
 }
 
-// mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must not be one that
-// fails: callers of a route that always fails would wait for nothing.
-func (p *plan) mayTakeTurn() bool {
+// takesTurn lets the retry wait for a token, and reports whether it may. If no limit has rejected the attempt, its route must not be
+// one that fails: callers of a route that always fails would wait for nothing.
+func (p *plan) takesTurn() bool {
 	// The last wait leaves no time for a turn, and a turn is a wait too. That of the server is not shortened.
 	if p.leftForTurn(p.at()) < 0 && p.last.report.RetryAfter == 0 {
 		p.wait = 0

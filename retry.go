@@ -120,9 +120,9 @@ func (c *call) await() *Error {
 	} else {
 		limits.MaxWait, limits.Class = c.retries.plan.leftForTurn(now), c.retries.plan.class
 		c.retries.permit, ok = bucket.AwaitTurn(c.costOf(c.last), &c.budget.rules, now, limits)
-	}
-	if ok && c.retries.plan.pace == paceTurn { // turns come together, and in the instant of a new call
-		_ = sleep.Context(c.ctx, randomUpTo(turnSpread))
+		if ok { // turns come together, and in the instant of a new call
+			_ = sleep.Context(c.ctx, randomUpTo(turnSpread))
+		}
 	}
 	if ended := c.ctx.Err(); ended != nil {
 		return c.canceled(ended)

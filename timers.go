@@ -111,8 +111,7 @@ func isStream(h http.Header) bool {
 // acceptsAnswers reports whether a value of Accept has a type that is no event stream.
 func acceptsAnswers(accepted string) bool {
 	for kind := range strings.SplitSeq(accepted, ",") {
-		kind, _, _ = strings.Cut(kind, ";")
-		if !strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
+		if withoutParameters(kind) != "text/event-stream" {
 			return true
 		}
 	}
