@@ -18,8 +18,8 @@ import (
 // A retry for which the bucket has too few tokens waits for its turn. Calls have their turns in the order in which they began, when
 // later calls have brought the tokens. If no call comes, the first is sent as a test. The wait ends when the deadline leaves no
 // time for a response; without a deadline 10 s after the beginning of the call, or RateLimit.MaxWait after it if a limit has
-// rejected the attempt. If no limit has, a call waits only if its route is not known to fail: the last call there has not
-// failed. A call that does not wait, or waits without a result, ends with its last response and with ErrBudgetExhausted as its
+// rejected the attempt. If no limit has, a call waits only if its route has not failed for more than 30 s without a
+// success. A call that does not wait, or waits without a result, ends with its last response and with ErrBudgetExhausted as its
 // StopReason.
 //
 // After a timeout a retry takes five tokens (Burst if that is less). One is in flight at a time, and one more for each that

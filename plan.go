@@ -212,8 +212,8 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	return ok
 }
 
-// takesTurn lets the retry wait for a token, and reports whether it may. If no limit has rejected the attempt, its route must not be
-// one that fails: callers of a route that always fails would wait for nothing.
+// takesTurn lets the retry wait for a token, and reports whether it may. If no limit has rejected the attempt, its route must not
+// have failed for long: callers of a route that always fails would wait for nothing.
 func (p *plan) takesTurn() bool {
 	// The last wait leaves no time for a turn, and a turn is a wait too. That of the server is not shortened.
 	if p.leftForTurn(p.at()) < 0 && p.last.report.RetryAfter == 0 {
@@ -224,7 +224,7 @@ func (p *plan) takesTurn() bool {
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed
-		return !p.record.failingRoutes.has(p.routeHash())
+		return !p.record.failingRoutes.forLong(p.routeHash(), p.now.Sub(p.origin))
 	case p.last.report.RetryAfter > 0:
 		p.class = retrybudget.Asked
 	default:

@@ -149,25 +149,34 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// failingRoutes are the routes that fail: the last call of each has failed, and nothing has succeeded there since. It is safe for
-// concurrent use, and takes no lock as long as nothing fails.
+// failingRoutes are the routes of which a call has failed, and nothing has succeeded since. It is safe for concurrent use, and a
+// success takes no lock as long as nothing fails.
 type failingRoutes struct {
 	some   atomic.Bool // there are some
 	mu     sync.Mutex
-	routes []uint64 // hashes
+	routes []failingRoute
 }
 
-const maxFailingRoutes = 64
+type failingRoute struct {
+	hash  uint64
+	since time.Duration // the end of its first call that has failed, since the origin
+}
 
-func (f *failingRoutes) add(route uint64) {
+const (
+	maxFailingRoutes = 64
+	failsForLong     = 30 * time.Second // a restart or a short outage is over sooner
+)
+
+func (f *failingRoutes) add(route uint64, at time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.index(route) >= 0 {
+		return
+	}
 	if len(f.routes) >= maxFailingRoutes {
-		f.routes = f.routes[:0] // those that fail are soon known again
+		f.routes = f.routes[:0] // those that fail are known again later
 	}
-	if !slices.Contains(f.routes, route) {
-		f.routes = append(f.routes, route)
-	}
+	f.routes = append(f.routes, failingRoute{route, at})
 	f.some.Store(true)
 }
 
@@ -179,14 +188,21 @@ func (f *failingRoutes) remove(route func() uint64) {
 	succeeded := route()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routes = slices.DeleteFunc(f.routes, func(other uint64) bool { return other == succeeded })
+	f.routes = slices.DeleteFunc(f.routes, func(r failingRoute) bool { return r.hash == succeeded })
 	f.some.Store(len(f.routes) > 0)
 }
 
-func (f *failingRoutes) has(route uint64) bool {
+// forLong reports whether a route has only failed for failsForLong.
+func (f *failingRoutes) forLong(route uint64, at time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Contains(f.routes, route)
+	i := f.index(route)
+	return i >= 0 && at-f.routes[i].since > failsForLong
+}
+
+// index returns the place of a route, or -1. The lock is held.
+func (f *failingRoutes) index(route uint64) int {
+	return slices.IndexFunc(f.routes, func(r failingRoute) bool { return r.hash == route })
 }
 
 func (a *attempt) noteFailure(now time.Time) {
@@ -217,7 +233,7 @@ func (c *call) noteEnd(resp *http.Response) {
 		if !r.failing.Load() {
 			r.failing.Store(true)
 		}
-		r.failingRoutes.add(c.routeHash())
+		r.failingRoutes.add(c.routeHash(), at)
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {

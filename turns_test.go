@@ -110,6 +110,55 @@ func TestTurns_batch(t *testing.T) {
 	}
 }
 
+// §4.16: a path fails beside others, and a call of it that may have only one attempt has ended. While it may be a short outage, the
+// other calls wait for their turns, so nearly all are served. After it has failed for long, a call without a token ends at once.
+func TestTurns_pathThatFails(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		fails time.Duration
+	}{{"for 7 s", 7 * time.Second}, {"always", time.Hour}} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun := time.Now()
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/fails" && time.Since(begun) < row.fails {
+					return response(r, http.StatusInternalServerError, ""), nil
+				}
+				return response(r, http.StatusOK, ""), nil
+			})}
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/fails", "").WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+			require.False(t, finish(t, resp, err))
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			var failed int           // of those that began before 7 s
+			var late []time.Duration // how long those took that began after 60 s
+			for range 200 {
+				time.Sleep(500 * time.Millisecond)
+				succeeds(t, tr, "/works", time.Second)
+				all.Go(func() {
+					start := time.Now()
+					served := succeeds(t, tr, "/fails", 30*time.Second)
+					mu.Lock()
+					defer mu.Unlock()
+					if start.Sub(begun) < 7*time.Second && !served {
+						failed++
+					}
+					if start.Sub(begun) > time.Minute {
+						late = append(late, time.Since(start))
+					}
+				})
+			}
+			all.Wait()
+			slices.Sort(late)
+			t.Logf("%d fail; %v", failed, late)
+			if row.fails < time.Hour {
+				require.LessOrEqual(t, failed, 2) // of 14: one may have used all its attempts
+				return
+			}
+			require.Less(t, late[len(late)*3/4], time.Second)
+		})
+	}
+}
+
 // §4.16: a limiter that says nothing but 429 gets few more of them than from a client that never retries, and the same or more is
 // served. Without turns, each waiting call was sent again and again.
 func TestTurns_silentLimiter(t *testing.T) {

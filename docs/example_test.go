@@ -398,7 +398,7 @@ func retryBudgetExample(t *testing.T) string {
 			least = min(least, ok)
 		}
 		perCall := math.Round(5*requests/callsOfOutage) / 5
-		rows = append(rows, []string{row.name, fmt.Sprintf("%.1f", perCall), fmt.Sprintf("at least %d of %d", least/25*25, callsOfOutage)})
+		rows = append(rows, []string{row.name, fmt.Sprintf("%.1f", perCall), fmt.Sprintf("at least %d of %d", least/5*5, callsOfOutage)})
 	}
 	return transcript.Table([]string{"budget", "requests in the 10 s, for each call of them", "calls that began in them and got a 200"}, rows)
 }

@@ -56,6 +56,7 @@ func (r Rules) Checked() Rules {
 type Bucket struct {
 	recent window.Window[atomic.Int32] // recent calls
 	calls  atomic.Int64                // number of all calls
+	came   atomic.Int64                // when one last came: nanoseconds since Rules.Origin
 
 	mu     sync.Mutex
 	begun  bool  // tokens has its first value
@@ -75,8 +76,10 @@ type Bucket struct {
 
 // Deposit adds the tokens of one call.
 func (b *Bucket) Deposit(rules *Rules, now time.Time) {
-	b.recent.At(now.Sub(rules.Origin), Recent, window.Buckets).Add(1)
+	at := now.Sub(rules.Origin)
+	b.recent.At(at, Recent, window.Buckets).Add(1)
 	b.calls.Add(1)
+	b.came.Store(int64(at))
 	if b.waiting.Load() {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 type turns struct {
 	waiters
 
-	came time.Time // when a call last came
+	quiet time.Time // since when no call has come to those that wait
 
 	tests int           // in flight
 	more  int           // tests that may be in flight, beside one: those that were served since a call came
@@ -43,8 +43,9 @@ func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits wai
 		b.turns.open(b, rules, b.turns)
 	}
 	t := b.turns
-	if t.queue.Len() == 0 {
-		t.came = now
+	// The queue may have been empty since, although its calls wait for backoffs: that is no reason for another pause.
+	if t.came().After(t.quiet) {
+		t.quiet, t.more = now, 0
 	}
 	// The clock was set back.
 	if t.ended.After(now) {
@@ -77,7 +78,7 @@ func (t *turns) Dispatch(now time.Time) {
 
 // called notes that a call has come, with a part of a token.
 func (t *turns) called(now time.Time) {
-	t.came, t.more = now, 0
+	t.quiet, t.more = now, 0
 	t.Dispatch(now)
 }
 
@@ -96,7 +97,7 @@ func (t *turns) testAt(class uint8) time.Time {
 	if named {
 		return t.ended.Add(max(t.asks, failing))
 	}
-	since := t.came
+	since := t.quiet
 	if t.ended.After(since) {
 		since = t.ended
 	}
@@ -130,7 +131,10 @@ func (t *turns) wake() time.Time {
 	return t.testAt(t.queue.First().Class)
 }
 
+// came returns when a call last came.
+func (t *turns) came() time.Time { return t.rules.Origin.Add(time.Duration(t.bucket.came.Load())) }
+
 // interval returns the mean time between two calls of those that came in the Recent before the last one.
 func (t *turns) interval() time.Duration {
-	return Recent / time.Duration(max(t.bucket.recentCalls(t.rules, t.came), 1))
+	return Recent / time.Duration(max(t.bucket.recentCalls(t.rules, t.came()), 1))
 }

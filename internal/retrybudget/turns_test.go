@@ -119,6 +119,31 @@ func TestAwaitTurn_waitsForCalls(t *testing.T) {
 	})
 }
 
+// §4.16: the usual interval is that of the last calls, also if none has come for long when a call joins. Another call that joins
+// later does not wait anew: calls with deadlines of seconds have no time for it.
+func TestAwaitTurn_joinsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTurns(Rules{Ratio: 0.01}, 0)
+		for range 10 {
+			time.Sleep(125 * time.Millisecond)
+			w.bucket.calls(1, time.Now())
+		}
+		time.Sleep(10 * time.Second)
+		joined := time.Since(w.begun)
+		w.join(t.Context(), 0, waitqueue.Limits{MaxWait: never})
+		require.Equal(t, []time.Duration{joined + 3*Recent/10}, w.sent)
+		time.Sleep(time.Second)
+		again := time.Since(w.begun)
+		w.join(t.Context(), 1, waitqueue.Limits{MaxWait: never})
+		require.Equal(t, []time.Duration{joined + 3*Recent/10, again}, w.sent)
+		w.bucket.calls(1, time.Now())
+		time.Sleep(time.Second)
+		last := time.Since(w.begun)
+		w.join(t.Context(), 2, waitqueue.Limits{MaxWait: never})
+		require.Equal(t, last+3*Recent, w.sent[2], "a call has come")
+	})
+}
+
 // §4.16: while a limit rejects, the pause between two tests grows to a quarter of that time, and to 90 seconds at most. So its end is
 // found soon after it, and a limit of hours gets few tests.
 func TestAwaitTurn_pausesGrow(t *testing.T) {
