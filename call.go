@@ -357,6 +357,9 @@ func (c *call) findServers(list *route.Route) {
 		c.route.Safe = c.repeats == repeatsNothing
 		c.route.Free = c.repeats >= repeatsResult || c.key.value != "" && list.Shared
 		c.first.visit = c.route.First()
+		if sent := c.repeated(); sent != nil {
+			c.route.Return(&c.first.visit, sent.Server)
+		}
 	}
 	c.use(c.first.visit.Record)
 }

@@ -212,23 +212,25 @@ func (f *facts) findOwner() retryOwner {
 // repeatKey takes the key of the failed call that an outer loop repeats. With a new key the server would do the work a
 // second time if it had done it before the failure.
 func (f *facts) repeatKey() {
-	now := f.start.Sub(f.origin)
-	if !f.failedCalls.Any(now) {
-		return
-	}
-	if sent := f.sentWithKey(); sent != nil {
-		f.key.value = cmp.Or(f.failedCalls.Key(f.requestID(), *sent, now), f.key.value)
+	if sent := f.repeated(); sent != nil && f.isKeyGenerated() {
+		f.key.value = cmp.Or(sent.Key, f.key.value)
 	}
 }
 
-// sentWithKey describes the request if it has a generated key, and a loop can send this very object again. Otherwise it is nil.
-func (f *facts) sentWithKey() *outerclient.Sent {
-	generated := f.key.added && !f.key.callers
-	if !generated || !f.replayable || f.before != nil || f.outerMayRetry() {
+// repeated returns what is known of the failed call that an outer loop repeats, or nil.
+func (f *facts) repeated() *outerclient.Sent {
+	now := f.start.Sub(f.origin)
+	if !f.failedCalls.Any(now) || !f.mayBeRepeated() {
 		return nil
 	}
-	return &outerclient.Sent{Key: f.key.value, Method: f.request.Method, URL: f.request.URL.String(), Length: f.request.ContentLength}
+	return f.failedCalls.Sent(f.requestID(), f.request, now)
 }
+
+// mayBeRepeated reports whether a loop can send this very object again.
+func (f *facts) mayBeRepeated() bool { return f.replayable && f.before == nil }
+
+// isKeyGenerated reports whether the call has made the key. A client that is known to retry sends a copy, which has no key.
+func (f *facts) isKeyGenerated() bool { return f.key.added && !f.key.callers && !f.outerMayRetry() }
 
 func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
 

@@ -287,7 +287,13 @@ func (c *call) noteFailedCall() {
 		}
 		return
 	}
-	c.failedCalls.KeepKey(c.requestID(), c.sentWithKey(), now, min(c.last.report.RetryAfter, defaultMaxWait))
+	if c.mayBeRepeated() {
+		key := ""
+		if c.isKeyGenerated() {
+			key = c.key.value
+		}
+		c.failedCalls.Keep(c.requestID(), c.request, key, c.route.BoundTo(&c.last.visit), now, min(c.last.report.RetryAfter, defaultMaxWait))
+	}
 	if c.failure != nil && (c.failure.byGate() || c.failure.NotSent()) {
 		return // the server has not failed last: the caller was asked to call again, and this will be its call
 	}

@@ -208,9 +208,9 @@ type onlyKey struct{}
 // WithEndpoint returns a context for calls that go only to the endpoint with the name (Attempt.Endpoint).
 // The call behaves as with a list of this endpoint. A list without that name fails it, and sends nothing.
 //
-// It is for the repetition of a POST that may be done. A new call knows nothing of the one before, and
-// without [Transport.SharedKeys] another endpoint does not know its key. So the second call must go to
-// the endpoint of the last attempt of the first. See docs/endpoints.md.
+// It is for the repetition of a POST that may be done. Without [Transport.SharedKeys] another endpoint does not
+// know its key, so the second call must go to the endpoint of the last attempt of the first. A loop that sends the same
+// request within ten seconds needs no WithEndpoint. A later call knows nothing of the one before. See docs/endpoints.md.
 func WithEndpoint(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, onlyKey{}, name)
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,7 +282,7 @@ func TestWithEndpoint_repeatsInDoubt(t *testing.T) {
 		doneAt string
 	}{
 		{"pinned: the work is done once", true, "a 1 b 0"},
-		{"a new call: it is done twice", false, "a 1 b 1"},
+		{"a new call, later than a loop's: it is done twice", false, "a 1 b 1"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			a, b := new(faulttest.Idempotent), new(faulttest.Idempotent)
@@ -307,6 +308,8 @@ func TestWithEndpoint_repeatsInDoubt(t *testing.T) {
 				l.setDown("a.test", nil)
 				time.Sleep(10 * time.Second) // its circuit is half-open
 				ctx = endpoints.WithEndpoint(ctx, last)
+			} else {
+				time.Sleep(11 * time.Second)
 			}
 			resp, err := l.doIn(ctx, http.MethodPost, "/charges", "{}")
 			require.NoError(t, err)
@@ -629,6 +632,64 @@ func TestTransport_tokens(t *testing.T) {
 			assert.Len(t, all, 60)
 			assert.GreaterOrEqual(t, int(math.Round(share(all, succeeded)*60)), row.served)
 			assert.LessOrEqual(t, api.rejected, row.rejected)
+		})
+	}
+}
+
+// N8: the circuit of the first endpoint opens after it has done the work and lost its responses. A loop around the list repeats the
+// failed call, which stays there, so the second endpoint does not pay again. Another request goes to the second one.
+func TestTransport_repeatedByALoop(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		method string
+		shared bool
+		key    string // the caller's
+		other  bool   // the loop's later attempts are another request
+		want   string // the endpoint that serves the loop
+	}{
+		{name: "POST", method: http.MethodPost, want: "a"},
+		{name: "POST with a key of the caller's", method: http.MethodPost, key: "order-1", want: "a"},
+		{name: "POST, shared keys", method: http.MethodPost, shared: true, want: "b"},
+		{name: "PUT", method: http.MethodPut, want: "b"},
+		{name: "GET", method: http.MethodGet, want: "b"},
+		{name: "POST, another request", method: http.MethodPost, other: true, want: "b"},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newList(t, func(tr *endpoints.Transport) {
+				tr.SharedKeys = row.shared
+				tr.Transport.Policy.MaxAttempts = -1
+			}, faulttest.OK("a"), faulttest.OK("b"))
+			l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
+				closeBody(req)
+				return nil, syscall.ECONNRESET
+			}))
+			request := func() *http.Request {
+				req := newRequest(t.Context(), t, row.method, l.Endpoints[0].URL.String()+"/pay", strings.NewReader("{}"))
+				if row.key != "" {
+					req.Header.Set("Idempotency-Key", row.key)
+				}
+				return req
+			}
+			req := request()
+			resp, err := closed(t, l, req)
+			require.Equal(t, "a", visited(resp, err))
+			row.key = "another order"
+			for range 30 { // until the circuit of the first is open
+				_, _ = closed(t, l, request())
+			}
+			l.setDown("a.test", nil)
+			for range 20 {
+				if row.other {
+					row.key = "a third order"
+					req = request()
+				}
+				req.Body, _ = req.GetBody()
+				if resp, err = closed(t, l, req); err == nil {
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.Equal(t, row.want, visited(resp, err))
 		})
 	}
 }

@@ -102,16 +102,18 @@ func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
 
 type failedCall struct {
 	until atomic.Int64         // when its last failure expires; zero means that it has succeeded since
-	sent  atomic.Pointer[Sent] // nil: it had no generated key, or has succeeded since
+	sent  atomic.Pointer[Sent] // nil: its repetition needs nothing of it, or it has succeeded since
 }
 
-// Sent is a request that was sent with a generated idempotency key.
+// Sent is what the repetition of a failed request needs to be the same request for the server.
 type Sent struct {
-	Key         string
+	Key    string // the generated idempotency key, or ""
+	Server string // of a list, which may have done the work; or ""
+
 	Method, URL string
 	Length      int64
 
-	until time.Duration // when a repetition no longer gets the key
+	until time.Duration // when a repetition is no longer known
 }
 
 // NewFailedCalls returns FailedCalls without a failure.
@@ -141,30 +143,27 @@ func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 	return call != nil && int64(now) < call.until.Load()
 }
 
-// Key returns the key of the request if it failed, and KeepKey has kept it until now. It returns "" if the request had none, or
-// if it is another request now: a program may change the URL and the Header of one object for the next request.
-func (f *FailedCalls) Key(id RequestID, r Sent, now time.Duration) string {
+// Sent returns what Keep has kept of the request until now, or nil. It is also nil if it is another request now: a program may
+// change the URL and the Header of one object for the next request.
+func (f *FailedCalls) Sent(id RequestID, r *http.Request, now time.Duration) *Sent {
 	call := f.requests.Peek(id)
 	if call == nil {
-		return ""
+		return nil
 	}
 	sent := call.sent.Load()
-	if sent == nil || now >= sent.until {
-		return ""
+	if sent == nil || now >= sent.until || sent.Method != r.Method || sent.Length != r.ContentLength || sent.URL != r.URL.String() {
+		return nil
 	}
-	if r.Key, r.until = sent.Key, sent.until; r != *sent {
-		return ""
-	}
-	return sent.Key
+	return sent
 }
 
-// KeepKey keeps the key of a request that failed, for repeatWindow after the wait that the server has asked for, because a loop
-// may heed that. sent is nil if the request had no generated key.
-func (f *FailedCalls) KeepKey(id RequestID, sent *Sent, now, wait time.Duration) {
-	if !id.known() || sent == nil {
+// Keep keeps the key and the server of a request that failed, for repeatWindow after the wait that the server has asked for, because
+// a loop may heed that. Both may be "".
+func (f *FailedCalls) Keep(id RequestID, r *http.Request, key, server string, now, wait time.Duration) {
+	if !id.known() || key == "" && server == "" {
 		return
 	}
-	sent.until = now + wait + repeatWindow
+	sent := &Sent{Key: key, Server: server, Method: r.Method, URL: r.URL.String(), Length: r.ContentLength, until: now + wait + repeatWindow}
 	f.requests.Get(id).sent.Store(sent)
 	f.lastUntil(sent.until)
 }

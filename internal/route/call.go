@@ -140,6 +140,24 @@ func (c *Call[R]) Bind(v *Visit[R]) {
 	}
 }
 
+// BoundTo returns the name of the server that may have done the work of the call, so that no other one may get it. Otherwise it is "".
+func (c *Call[R]) BoundTo(last *Visit[R]) string {
+	if c == nil || c.Free || !c.bound.Load() {
+		return ""
+	}
+	return last.Scope
+}
+
+// Return makes a call that repeats another one begin at the server to which that was bound.
+func (c *Call[R]) Return(v *Visit[R], server string) {
+	for i := range c.servers {
+		if s := &c.servers[i]; s.Scope == server {
+			*v = visit(s)
+			c.Bind(v)
+		}
+	}
+}
+
 // Pass calls try for one server after the other, until it returns nil. The servers that work come
 // first, and no attempt waits while another server may admit it. If none does, the attempt waits for
 // the first permit, unless it is a copy.
