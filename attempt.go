@@ -207,16 +207,34 @@ func (a *attempt) send() {
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 
-// observe receives the outcome from Base, classifies it, and reports it to the gates.
+// observe takes the outcome from Base. First it finds all that is known of it, then it judges that, and then it reports the judgment.
 func (a *attempt) observe(resp *http.Response, err error) {
-	c := a.call
+	// Code of Base and of Classify may panic in the first two steps. The gates have no result then, so abandon can still return
+	// the permits.
+	resp = a.receive(resp, err)
+	var info responseInfo
+	a.findSigns(&info, resp)
+	a.judge(&info)
+	a.reportOutcome(&info)
+	if resp != nil {
+		// After Classify, which sees the body of Base. From here on the body ends the attempt.
+		a.adopt(resp)
+	}
+	// A copy may still lose. Its report is in the call only when the winner is known: see outcome.
+	if !a.isCopy() {
+		runHooks(a.call, attemptDone, &a.report)
+	}
+	a.phase = phaseOver
+}
+
+// receive notes the response or the error, when it came, and what ended the attempt.
+func (a *attempt) receive(resp *http.Response, err error) *http.Response {
 	if err == nil && a.holds(resp) {
 		// Until the first event of a stream, a break or silence is a failure of the attempt, so the stream is read before all
 		// else.
 		resp, err = a.hold(resp)
 	}
 	a.report.Latency = time.Since(a.report.Start)
-	now := a.report.Start.Add(a.report.Latency)
 	a.stopTimer()
 	resp, err = a.oneOf(resp, err)
 	// Only now, because net/http may have sent the request again until it returned.
@@ -224,52 +242,52 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if err != nil {
 		// Work of Base that goes on, such as a dial, has no use any more.
 		a.release()
-		a.came, err = a.translate(err, now)
+		a.came, err = a.translate(err, a.end())
 	}
 	a.report.Response, a.report.Err = resp, err
 	if resp != nil {
 		a.came = outcome.Status(a.report.status())
 	}
+	return resp
+}
 
-	// Code of Base and of Classify may panic here. It runs before the gates have the result, so
-	// abandon can still return the permits.
-	var info responseInfo
-	info.parse(resp, a.report.status(), now, c.rateLimit.IgnoreHeaders)
-	if problem := isQuotaProblem(resp); problem || c.policy.ClassifyBody != nil {
-		// The body is a part of the outcome, so the time that it takes counts as latency.
-		if info.prefix, info.read = a.readPrefix(resp); info.read {
-			now = time.Now()
-			a.report.Latency = now.Sub(a.report.Start)
-		}
-		if problem {
-			if names := ratelimitheader.Violated(info.prefix); names != nil {
-				a.report.named = &names
-			}
-		}
+// end returns when the response headers, what is read of the body for Classify, or the error were there.
+func (a *attempt) end() time.Time { return a.report.Start.Add(a.report.Latency) }
+
+// findSigns reads what the response says of the outcome: its header and, if it is asked for, the beginning of its body.
+func (a *attempt) findSigns(info *responseInfo, resp *http.Response) {
+	info.parse(resp, a.report.status(), a.end(), a.call.rateLimit.IgnoreHeaders)
+	problem := isQuotaProblem(resp)
+	if !problem && a.call.policy.ClassifyBody == nil {
+		return
 	}
-	// After all signs are there, and before the outcome is read.
-	a.judge(&info)
+	// The body is a part of the outcome, so the time that it takes counts as latency.
+	if info.prefix, info.read = a.readPrefix(resp); info.read {
+		a.report.Latency = time.Since(a.report.Start)
+	}
+	if !problem {
+		return
+	}
+	if names := ratelimitheader.Violated(info.prefix); names != nil {
+		a.report.named = &names
+	}
+}
+
+// reportOutcome gives the judgment to all that learn from it. The order matters.
+func (a *attempt) reportOutcome(info *responseInfo) {
+	now := a.end()
 	// Before the gates, because a call that a gate lets through asks the record how long responses take.
 	a.noteOutcome(now)
 	if bucket := a.visit.Record.bucket; bucket != nil && a.outcome.Limit == outcome.Rejected {
 		// Before the slot is free, so that a success of the next attempt does not earn a token that the limit has not given.
 		bucket.Rejected(now)
 	}
-	if change := a.donePermits(&info, now); change != nil {
-		c.breakerChanged(change)
+	if change := a.donePermits(info, now); change != nil {
+		a.call.breakerChanged(change)
 	}
 	// After the gates, because its hook may block, and others wait for the permits.
 	a.noteConnection()
 	a.noteFailure(now)
-	if resp != nil {
-		// After Classify, which sees the body of Base. From here on the body ends the attempt.
-		a.adopt(resp)
-	}
-	// A copy may still lose. Its report is in the call only when the winner is known: see outcome.
-	if !a.isCopy() {
-		runHooks(c, attemptDone, &a.report)
-	}
-	a.phase = phaseOver
 }
 
 // oneOf enforces the contract of http.RoundTripper: either a response or an error.
