@@ -1204,6 +1204,35 @@ func TestBreaker_lateAnswers(t *testing.T) {
 	}
 }
 
+// L2: a server starts with errors that take as long as its responses. So it has no queue, and once it works each call is sent.
+func TestBreakerWait_startsWithSlowErrors(t *testing.T) {
+	for _, row := range []struct {
+		latency, fails time.Duration
+		perSecond      float64
+		deadline       time.Duration
+		header         []string
+	}{
+		{200 * time.Millisecond, 3 * time.Second, 20, 10 * time.Second, []string{"Retry-After", "2"}},
+		{200 * time.Millisecond, 3 * time.Second, 20, 10 * time.Second, nil},
+		{800 * time.Millisecond, 6 * time.Second, 10, 20 * time.Second, nil},
+		{110 * time.Millisecond, 4 * time.Second, 60, 15 * time.Second, nil},
+	} {
+		bubble.Run(t, fmt.Sprintf("%v, %v, %v a second, %v", row.latency, row.fails, row.perSecond, row.header), func(t *testing.T) {
+			begun := time.Now()
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				fails := time.Since(begun) < row.fails
+				time.Sleep(row.latency*9/10 + time.Duration(rand.Int64N(int64(row.latency/5))))
+				if fails {
+					return response(r, http.StatusServiceUnavailable, "", row.header...), nil
+				}
+				return response(r, http.StatusOK, ""), nil
+			})}
+			_, failed := timedCalls(t, tr, http.MethodGet, row.perSecond, 2*row.fails, row.deadline)
+			require.LessOrEqual(t, failed, 2)
+		})
+	}
+}
+
 // §4.15: a path that always fails opens the circuit of its host. It does not hold the calls of a path that works.
 func TestBreakerWait_besideFailingPaths(t *testing.T) {
 	for _, row := range []struct {

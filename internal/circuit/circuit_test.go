@@ -492,7 +492,7 @@ func TestCircuit_clockThatGoesBack(t *testing.T) {
 		{"slow start", time.Second / 2, func(t *testing.T, b *recorded, at time.Time) {
 			t.Helper()
 			for range DefaultProbes {
-				b.done(b.must(t, at), Result{Server: outcome.Works, Took: time.Second / 2}, at)
+				b.done(b.must(t, at), Result{Server: outcome.Works, Took: time.Second / 10}, at)
 			}
 			require.NotNil(t, b.limit())
 			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: time.Second / 2}, at)

@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -42,6 +43,8 @@ const (
 // latency. It is nil if the slowest failure was quick and few were timeouts, or if it was no slower than the response: then the
 // server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
+	// A server that has never answered before has this response as the usual one: each failure as slow would be a queue otherwise.
+	baseline = cmp.Or(baseline, response)
 	if rules.Static || slowestFailure < response || slowestFailure < MinSlow(baseline) && !before.slow {
 		return nil
 	}

@@ -54,6 +54,7 @@ func TestSlowStart_afterSlowFailuresOnly(t *testing.T) {
 	}{
 		{"timeouts", defaultRules(), usualLatency, outageLatency, usualLatency, false, true},
 		{"no baseline", defaultRules(), 0, outageLatency, usualLatency, false, true},
+		{"no baseline, and as slow as the response", defaultRules(), 0, time.Second, 600 * time.Millisecond, false, false},
 		{"failed at once", defaultRules(), usualLatency, 0, usualLatency, false, false},
 		{"slower than responses, but quick", defaultRules(), time.Millisecond, slowFailure - 1, time.Millisecond, false, false},
 		{"just below twice the usual latency", defaultRules(), 300 * time.Millisecond, 600*time.Millisecond - 1, 300 * time.Millisecond, false, false},
