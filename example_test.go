@@ -308,6 +308,31 @@ func ExampleBudget_shared() {
 	// attempts: 2
 }
 
+// Without a budget each call may make all its attempts, however many calls fail.
+func ExampleBudget_unlimited() {
+	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
+	defer api.Close()
+
+	unlimited := &resilienthttp.Transport{Budget: &resilienthttp.Budget{Ratio: -1}} // retries have no limit
+
+	unlimited.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
+	unlimited.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
+	for range 4 {
+		resp, err := (&http.Client{Transport: unlimited}).Get(api.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_ = resp.Body.Close()
+		fmt.Println("attempts:", len(resilienthttp.Attempts(resp)))
+	}
+	// Output:
+	// attempts: 6
+	// attempts: 6
+	// attempts: 6
+	// attempts: 6
+}
+
 // A circuit opens when 90 % of 20 results are failures. The next call is rejected without a
 // request.
 func ExampleBreaker() {
