@@ -615,11 +615,11 @@ func ExampleHedge() {
 	// attempt 1 hedge: true response: true
 }
 
-// The profile of a language model, with a limit for its first event. The last line makes a completion that is in doubt
+// The profile of a language model, with a limit for its first event of content. The last line makes a completion that is in doubt
 // an error of the caller again.
 func ExampleStream_vendor() {
 	transport := vendors.Anthropic()
-	transport.Policy.Stream.FirstEvent = 20 * time.Second // then the next endpoint
+	transport.Policy.Stream.FirstEvent = 8 * time.Second // without content until then: the next endpoint
 
 	transport.Policy.Idempotent = nil
 
