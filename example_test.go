@@ -308,6 +308,31 @@ func ExampleBudget_shared() {
 	// attempts: 2
 }
 
+// Without a budget each call may make all its attempts, however many calls fail.
+func ExampleBudget_unlimited() {
+	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
+	defer api.Close()
+
+	unlimited := &resilienthttp.Transport{Budget: &resilienthttp.Budget{Ratio: -1}} // retries have no limit
+
+	unlimited.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
+	unlimited.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
+	for range 4 {
+		resp, err := (&http.Client{Transport: unlimited}).Get(api.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_ = resp.Body.Close()
+		fmt.Println("attempts:", len(resilienthttp.Attempts(resp)))
+	}
+	// Output:
+	// attempts: 6
+	// attempts: 6
+	// attempts: 6
+	// attempts: 6
+}
+
 // A circuit opens when 90 % of 20 results are failures. The next call is rejected without a
 // request.
 func ExampleBreaker() {
@@ -590,11 +615,11 @@ func ExampleHedge() {
 	// attempt 1 hedge: true response: true
 }
 
-// The profile of a language model, with a limit for its first event. The last line makes a completion that is in doubt
+// The profile of a language model, with a limit for its first event of content. The last line makes a completion that is in doubt
 // an error of the caller again.
 func ExampleStream_vendor() {
 	transport := vendors.Anthropic()
-	transport.Policy.Stream.FirstEvent = 20 * time.Second // then the next endpoint
+	transport.Policy.Stream.FirstEvent = 8 * time.Second // without content until then: the next endpoint
 
 	transport.Policy.Idempotent = nil
 

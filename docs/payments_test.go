@@ -2,9 +2,11 @@ package docs_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -23,14 +25,17 @@ import (
 const (
 	open     = "open"
 	inDoubt  = "in doubt"
+	toLookUp = "look up"
 	paid     = "paid"
 	declined = "declined"
+	unclear  = "ask a person"
 )
 
 // payment is a row of a table: what is stored before the call, and what the call changes.
 type payment struct {
 	Key, Body, URL string
 	State          string
+	First          time.Time // the first call; zero: there was none
 	Again          time.Time // not before
 	Claimed        time.Time // until then a worker has the row
 }
@@ -50,8 +55,17 @@ func newShop(store func(*payment) error) *shop {
 	return &shop{client: client, store: store}
 }
 
-// pay makes one call for a payment that is not paid or declined. Another process may repeat it.
+const (
+	keyLife = 23 * time.Hour  // the provider forgets a key after 24 h; the last call takes time, and clocks differ
+	settled = 5 * time.Minute // from a call until the provider surely shows its payment
+)
+
+// pay makes one call for a payment of which the result is not known. Another process may repeat it.
 func (s *shop) pay(ctx context.Context, p *payment) error {
+	if p.State == inDoubt && time.Since(p.First) > keyLife {
+		p.State = toLookUp // the provider may have forgotten the key, so a repetition may be a second payment
+		return s.release(p, settled)
+	}
 	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, p.Key), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, strings.NewReader(p.Body))
@@ -60,29 +74,69 @@ func (s *shop) pay(ctx context.Context, p *payment) error {
 	}
 	before := p.State
 	p.State = inDoubt // if this process dies, the call may have been sent
+	if p.First.IsZero() {
+		p.First = time.Now() // the provider may know the key from now on
+	}
 	if err := s.store(p); err != nil {
 		return err
 	}
 	resp, err := s.client.Do(req)
+	status := 0 // without a response
 	if err == nil {
 		defer resp.Body.Close()
+		status = resp.StatusCode
 	}
-	doubt := resilienthttp.InDoubt(resp, err)
+	callInDoubt := resilienthttp.InDoubt(resp, err) || status == http.StatusConflict // a 409: a request with this key is at work
+	doubt := callInDoubt || before == inDoubt
+	declines := slices.Contains([]int{400, 402, 422}, status) // the same request gets the same response
+	wait := max(10*time.Second, time.Until(resilienthttp.NotBefore(resp, err)))
 	switch {
-	case err == nil && resp.StatusCode/100 == 2 && !doubt:
+	case status/100 == 2 && !callInDoubt:
 		p.State = paid
-	case doubt || before == inDoubt: // only a 2xx, or a person, ends it
-	case err == nil && slices.Contains([]int{400, 402, 422}, resp.StatusCode):
-		p.State = declined // the same request gets the same response
+	case doubt && declines: // this call was declined, and an earlier one may be paid
+		p.State = toLookUp
+		wait = settled
+	case doubt: // only a 2xx, a webhook or a look-up ends it
+	case declines:
+		p.State = declined
 	default:
 		p.State = before // nothing was done: a 429, a wrong credential, not sent
 	}
-	p.Again = time.Now().Add(10 * time.Second) // an earlier repetition would be taken for a retry of this call
-	if at := resilienthttp.NotBefore(resp, err); at.After(p.Again) {
-		p.Again = at
-	}
+	return s.release(p, wait)
+}
+
+// release ends the claim. The row is due again after the wait.
+func (s *shop) release(p *payment, wait time.Duration) error {
+	p.Again = time.Now().Add(wait)
 	p.Claimed = time.Time{}
 	return s.store(p)
+}
+
+// lookUp asks the provider for a payment, by the reference in its body. No call for it has been made for some minutes.
+func (s *shop) lookUp(ctx context.Context, p *payment) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"?reference="+url.QueryEscape(p.Key), http.NoBody)
+	if err != nil {
+		return err
+	}
+	var found struct{ Status string }
+	status := 0
+	resp, err := s.client.Do(req)
+	if err == nil {
+		defer resp.Body.Close()
+		status = resp.StatusCode
+		_ = json.NewDecoder(resp.Body).Decode(&found) // what cannot be read has no Status
+	}
+	switch {
+	case status == http.StatusNotFound:
+		p.State = unclear // the provider has no such payment: a person decides about a new key
+	case status == http.StatusOK && found.Status == "succeeded":
+		p.State = paid
+	case status == http.StatusOK && found.Status == "failed":
+		p.State = declined
+	}
+	return s.release(p, settled) // if the state is the same, the payment is looked up again
 }
 
 // work makes the calls that are due. Several workers may run it at a time.
@@ -92,7 +146,11 @@ func (s *shop) work(ctx context.Context) error {
 		if p == nil || err != nil {
 			return err
 		}
-		if err := s.pay(ctx, p); err != nil {
+		next := s.pay
+		if p.State == toLookUp {
+			next = s.lookUp
+		}
+		if err := next(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -103,21 +161,54 @@ func (s *shop) work(ctx context.Context) error {
 func shopAt(bank *faulttest.Server) (*shop, *payment) {
 	s := newShop(func(*payment) error { return nil })
 	s.client.Transport.(*resilienthttp.Transport).Base = bank.Transport()
-	return s, &payment{Key: "shop-7:invoice:001", Body: `{"amount":100}`, URL: bank.URL + "/charges", State: open}
+	return s, invoice("001", bank)
 }
 
-// paymentsExample loses all responses of one call, and repeats the call later.
+// invoice is the payment of an invoice.
+func invoice(number string, bank *faulttest.Server) *payment {
+	key := "shop-7:invoice:" + number
+	return &payment{Key: key, Body: fmt.Sprintf(`{"amount":100,"reference":%q}`, key), URL: bank.URL + "/charges", State: open}
+}
+
+// forgets is a bank that forgets a key after a day. It finds a charge by its reference, which is the key here.
+func forgets(charges *faulttest.Idempotent, post http.Handler) http.Handler {
+	charges.TTL = 24 * time.Hour
+	found := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if charges.Executions()[r.URL.Query().Get("reference")] == 0 {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(`{"status":"succeeded"}`))
+	})
+	return faulttest.Script{{Route: "GET /charges", Handler: usual(found)}, {Handler: post}}
+}
+
+// paymentsExample loses the responses of two calls. One is repeated after minutes. The other is repeated when the bank has forgotten
+// its key.
 func paymentsExample(t *testing.T) string {
 	var charges faulttest.Idempotent
-	bank := faulttest.NewInMemory(t, faulttest.Script{{Until: time.Minute, Handler: lost(&charges)}, {Handler: usual(&charges)}})
-	s, p := shopAt(bank)
-	e := newEvents("state before", "state after", "charges at the bank")
-	for _, at := range []time.Duration{0, 2 * time.Minute} {
+	losing := faulttest.Script{{Until: 2 * time.Minute, Handler: lost(&charges)}, {Handler: usual(&charges)}}
+	bank := faulttest.NewInMemory(t, forgets(&charges, losing))
+	s, first := shopAt(bank)
+	second := invoice("002", bank)
+	e := newEvents("invoice", "state before", "state after", "charges at the bank")
+	step := func(at time.Duration, p *payment) {
 		time.Sleep(at - time.Since(e.start))
 		before, began := p.State, time.Now()
-		require.NoError(t, s.pay(t.Context(), p))
-		e.addAt(began, before, p.State, fmt.Sprint(charges.Executions()[p.Key]))
+		s.claim = func(context.Context, time.Time) (*payment, error) {
+			if p.due(time.Now()) {
+				return p, nil
+			}
+			return nil, nil
+		}
+		require.NoError(t, s.work(t.Context()))
+		e.addAt(began, p.Key[len(p.Key)-3:], before, p.State, fmt.Sprint(charges.Executions()[p.Key]))
 	}
+	step(0, first)
+	step(time.Minute, second)
+	step(4*time.Minute, first)
+	step(25*time.Hour, second)
+	step(25*time.Hour+10*time.Minute, second)
 	return e.String()
 }
 
@@ -135,33 +226,87 @@ func TestPayments(t *testing.T) {
 	for _, row := range []struct {
 		name, before, after string
 		bank                http.Handler
-		requests            int // 0: any number
+		requests            int           // 0: any number
+		again               time.Duration // least wait until the row is due again; 0: 10 s
 	}{
-		{"charged: paid", open, paid, charges, 1},
-		{"the first response is lost: the retry's is the same, paid", open, paid, faulttest.Sequence(lost(charges), charges), 2},
-		{"all responses are lost: in doubt", open, inDoubt, lost(charges), 0},
-		{"in doubt, and charged: paid", inDoubt, paid, charges, 1},
-		{"declined: declined", open, declined, status(http.StatusPaymentRequired), 1},
-		{"an invalid request: declined, or it would be repeated for ever", open, declined, status(http.StatusUnprocessableEntity), 1},
-		{"a wrong credential: open, until it is corrected", open, open, status(http.StatusUnauthorized), 1},
-		{"in doubt, and declined: in doubt, because the provider may have forgotten the key", inDoubt, inDoubt, status(http.StatusPaymentRequired), 1},
-		{"a decline after a lost response: in doubt", open, inDoubt, faulttest.Sequence(lost(charges), status(http.StatusPaymentRequired)), 2},
-		{"too many requests for longer than the call: open", open, open, tooMany, 1},
-		{"away for longer than the call, as a proxy says: in doubt, because it says so after the work too", open, inDoubt, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1},
-		{"in doubt, and then rejected: in doubt", inDoubt, inDoubt, tooMany, 1},
+		{"charged: paid", open, paid, charges, 1, 0},
+		{"the first response is lost: the retry's is the same, paid", open, paid, faulttest.Sequence(lost(charges), charges), 2, 0},
+		{"all responses are lost: in doubt", open, inDoubt, lost(charges), 0, 0},
+		{"in doubt, and charged: paid", inDoubt, paid, charges, 1, 0},
+		{"declined: declined", open, declined, status(http.StatusPaymentRequired), 1, 0},
+		{"an invalid request: declined, or it would be repeated for ever", open, declined, status(http.StatusUnprocessableEntity), 1, 0},
+		{"a wrong credential: open, until it is corrected", open, open, status(http.StatusUnauthorized), 1, 0},
+		{"in doubt, and declined: looked up, because an earlier call may be paid", inDoubt, toLookUp, status(http.StatusPaymentRequired), 1, settled},
+		{"a decline after a lost response: looked up", open, toLookUp, faulttest.Sequence(lost(charges), status(http.StatusPaymentRequired)), 2, settled},
+		{"a request with the key is at work: in doubt", open, inDoubt, status(http.StatusConflict), 1, 0},
+		{"too many requests for longer than the call: open", open, open, tooMany, 1, time.Hour},
+		{"away for longer than the call, as a proxy says: in doubt, because it says so after the work too", open, inDoubt, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1, 0},
+		{"in doubt, and then rejected: in doubt", inDoubt, inDoubt, tooMany, 1, time.Hour},
 		{"a redirect's GET after a lost response: in doubt", open, inDoubt, faulttest.Script{
 			{Route: "POST /charges", Handler: faulttest.Sequence(lost(charges), http.RedirectHandler("/charges/1", http.StatusSeeOther))},
 			{Handler: usual(faulttest.OK(""))},
-		}, 3},
-		{"redirected to another server after a lost response: not followed, in doubt", open, inDoubt, faulttest.Sequence(lost(charges), http.HandlerFunc(elsewhere)), 2},
+		}, 3, 0},
+		{"redirected to another server after a lost response: not followed, in doubt", open, inDoubt, faulttest.Sequence(lost(charges), http.HandlerFunc(elsewhere)), 2, 0},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			bank := faulttest.NewInMemory(t, row.bank)
 			s, p := shopAt(bank)
 			p.State = row.before
+			if row.before == inDoubt {
+				p.First = time.Now()
+			}
 			require.NoError(t, s.pay(t.Context(), p))
 			require.Equal(t, row.after, p.State)
+			require.GreaterOrEqual(t, time.Until(p.Again), max(row.again, 10*time.Second))
 			require.True(t, row.requests == 0 || row.requests == bank.Total(), bank.Transcript())
+		})
+	}
+}
+
+// When the provider has forgotten the key, the payment is looked up, and never repeated. Until then it is repeated.
+func TestPayments_forgottenKey(t *testing.T) {
+	says := func(text string) http.Handler { return usual(faulttest.Reply{Body: text}) }
+	for _, row := range []struct {
+		name, after string
+		found       http.Handler // nil: the bank finds the charge
+	}{
+		{"the bank has it: paid", paid, nil},
+		{"the bank has it, and it has failed: declined", declined, says(`{"status":"failed"}`)},
+		{"it is not settled: looked up again", toLookUp, says(`{"status":"pending"}`)},
+		{"the answer cannot be read: looked up again", toLookUp, says(`<html>`)},
+		{"no answer: looked up again", toLookUp, usual(faulttest.Status(http.StatusServiceUnavailable))},
+		{"the bank does not have it: a person decides", unclear, usual(faulttest.Status(http.StatusNotFound))},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var charges faulttest.Idempotent
+			losing := faulttest.Script{{Until: 22 * time.Hour, Handler: lost(&charges)}, {Handler: usual(&charges)}}
+			handler := forgets(&charges, losing)
+			if row.found != nil {
+				handler = faulttest.Script{{Route: "GET /charges", Handler: row.found}, {Handler: handler}}
+			}
+			bank := faulttest.NewInMemory(t, handler)
+			s, p := shopAt(bank)
+			began := time.Now()
+			require.NoError(t, s.pay(t.Context(), p))
+			require.Equal(t, inDoubt, p.State)
+			require.WithinDuration(t, began, p.First, 0)
+			time.Sleep(21 * time.Hour)
+			before := bank.Total()
+			require.NoError(t, s.pay(t.Context(), p))
+			require.Equal(t, inDoubt, p.State)
+			require.Greater(t, bank.Total(), before, "the bank still knows the key, so the call is repeated")
+			require.WithinDuration(t, began, p.First, 0, "the first call, and not the last")
+			time.Sleep(4 * time.Hour)
+			before = bank.Total()
+			require.NoError(t, s.pay(t.Context(), p))
+			require.Equal(t, toLookUp, p.State)
+			require.Equal(t, before, bank.Total(), "nothing is sent")
+			require.GreaterOrEqual(t, time.Until(p.Again), settled)
+			time.Sleep(time.Until(p.Again))
+			require.NoError(t, s.lookUp(t.Context(), p))
+			require.Equal(t, row.after, p.State)
+			require.GreaterOrEqual(t, time.Until(p.Again), settled)
+			require.Equal(t, 1, charges.Executions()[p.Key])
 		})
 	}
 }
@@ -186,6 +331,12 @@ func TestPayments_storedFirst(t *testing.T) {
 	})
 }
 
+// due is the condition of the first statement of docs/payments.md.
+func (p *payment) due(now time.Time) bool {
+	undecided := slices.Contains([]string{open, inDoubt, toLookUp}, p.State)
+	return undecided && !p.Again.After(now) && !p.Claimed.After(now)
+}
+
 // table is the table of docs/payments.md in memory.
 type table struct {
 	mu   sync.Mutex
@@ -198,8 +349,7 @@ func (t *table) claim(_ context.Context, until time.Time) (*payment, error) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	for key, p := range t.rows {
-		due := (p.State == open || p.State == inDoubt) && !p.Again.After(now)
-		if due && !p.Claimed.After(now) {
+		if p.due(now) {
 			p.Claimed = until
 			t.rows[key] = p
 			return &p, nil
@@ -230,7 +380,7 @@ func TestPayments_workers(t *testing.T) {
 			rows.rows[key] = payment{Key: key, Body: "{}", URL: bank.URL + "/charges", State: open}
 		}
 		dead := rows.rows["invoice:7"]
-		dead.State, dead.Claimed = inDoubt, dies
+		dead.State, dead.First, dead.Claimed = inDoubt, time.Now(), dies
 		rows.rows[dead.Key] = dead
 		worker := func() *shop {
 			var claimed time.Time

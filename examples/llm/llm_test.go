@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,7 +34,28 @@ func TestRun(t *testing.T) {
 			return base, server.Transport(), err
 		}))
 		doctable.Example(t, "../../docs/streams.md", "llm", out.String())
+		requireInWords(t, out.String())
 	})
+}
+
+// requireInWords requires that docs/streams.md says in a sentence what the table shows, with the figures of the table.
+func requireInWords(t *testing.T, table string) {
+	t.Helper()
+	rows := regexp.MustCompile(`(?m)^(\S+) +(\d+) of +\d+ +(\d+) `).FindAllStringSubmatch(table, -1)
+	require.Len(t, rows, 3)
+	bare, ours := rows[0], rows[2]
+	require.Equal(t, []string{"http.Client", "Transport"}, []string{bare[1], ours[1]})
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		return n
+	}
+	page, err := os.ReadFile("../../docs/streams.md")
+	require.NoError(t, err)
+	want := fmt.Sprintf("So %d more turns succeed than with an `http.Client`, and %d turns are paid twice.", number(ours[2])-number(bare[2]), number(ours[3]))
+	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
+		t.Errorf("docs/streams.md: got other figures than the table, want %q", want)
+	}
 }
 
 // The base may have a path or none.
