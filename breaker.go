@@ -50,7 +50,7 @@ type Breaker struct {
 	Probes int
 
 	// MaxWait is how long a call may wait, from its beginning, for a server that fails. Zero means until its deadline,
-	// at most 30 s, and 10 s without a deadline; 3 s if the server fails slowly. A negative duration means that calls
+	// at most 30 s, and 10 s without a deadline; 3 s if a third of the failures were timeouts. A negative duration means that calls
 	// are rejected at once, as does zero with Static.
 	MaxWait time.Duration
 
@@ -120,7 +120,7 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 
 const (
 	maxHold     = 30 * time.Second // default of Breaker.MaxWait, with a deadline; without one it is seriesTime
-	maxHoldSlow = 3 * time.Second  // for a server that fails slowly
+	maxHoldSlow = 3 * time.Second  // after timeouts: the server may have too much work
 )
 
 // passCircuit takes a permit of the circuit. It may wait for it. It returns the time of the permit.

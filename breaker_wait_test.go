@@ -1204,30 +1204,36 @@ func TestBreaker_lateAnswers(t *testing.T) {
 	}
 }
 
-// L2: a server starts with errors that take as long as its responses. So it has no queue, and once it works each call is sent.
-func TestBreakerWait_startsWithSlowErrors(t *testing.T) {
+// L2: a server fails, and its errors take long. They are no timeouts, so they show no queue: calls wait as for a server that fails at
+// once, and once it works each is sent.
+func TestBreakerWait_slowErrors(t *testing.T) {
+	const ms = time.Millisecond
 	for _, row := range []struct {
-		latency, fails time.Duration
-		perSecond      float64
-		deadline       time.Duration
-		header         []string
+		works, fails time.Duration // latencies
+		warm, outage time.Duration
+		perSecond    float64
+		deadline     time.Duration
+		header       []string
 	}{
-		{200 * time.Millisecond, 3 * time.Second, 20, 10 * time.Second, []string{"Retry-After", "2"}},
-		{200 * time.Millisecond, 3 * time.Second, 20, 10 * time.Second, nil},
-		{800 * time.Millisecond, 6 * time.Second, 10, 20 * time.Second, nil},
-		{110 * time.Millisecond, 4 * time.Second, 60, 15 * time.Second, nil},
+		{20 * ms, 300 * ms, 10 * time.Second, 6 * time.Second, 20, 20 * time.Second, nil},
+		{1 * ms, 100 * ms, 10 * time.Second, 7 * time.Second, 100, 10 * time.Second, nil},
+		{200 * ms, 3000 * ms, 10 * time.Second, 8 * time.Second, 5, 30 * time.Second, nil},
+		{200 * ms, 200 * ms, 0, 3 * time.Second, 20, 10 * time.Second, []string{"Retry-After", "2"}},
+		{200 * ms, 200 * ms, 0, 3 * time.Second, 20, 10 * time.Second, nil},
+		{800 * ms, 800 * ms, 0, 6 * time.Second, 10, 20 * time.Second, nil},
+		{110 * ms, 110 * ms, 0, 4 * time.Second, 60, 15 * time.Second, nil},
 	} {
-		bubble.Run(t, fmt.Sprintf("%v, %v, %v a second, %v", row.latency, row.fails, row.perSecond, row.header), func(t *testing.T) {
+		bubble.Run(t, fmt.Sprintf("%v for %v, %v a second, %v", row.fails, row.outage, row.perSecond, row.header), func(t *testing.T) {
 			begun := time.Now()
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				fails := time.Since(begun) < row.fails
-				time.Sleep(row.latency*9/10 + time.Duration(rand.Int64N(int64(row.latency/5))))
-				if fails {
-					return response(r, http.StatusServiceUnavailable, "", row.header...), nil
+				latency, status := row.works, http.StatusOK
+				if at := time.Since(begun); at >= row.warm && at < row.warm+row.outage {
+					latency, status = row.fails, http.StatusServiceUnavailable
 				}
-				return response(r, http.StatusOK, ""), nil
+				time.Sleep(latency*9/10 + time.Duration(rand.Int64N(int64(latency/5))))
+				return response(r, status, "", row.header...), nil
 			})}
-			_, failed := timedCalls(t, tr, http.MethodGet, row.perSecond, 2*row.fails, row.deadline)
+			_, failed := timedCalls(t, tr, http.MethodGet, row.perSecond, row.warm+row.outage+2*time.Second, row.deadline)
 			require.LessOrEqual(t, failed, 2)
 		})
 	}

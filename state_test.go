@@ -93,13 +93,13 @@ func TestState(t *testing.T) {
 		require.Equal(t, resilienthttp.PriorityBatch, scopes[1].Priority)
 		require.Equal(t, resilienthttp.StateOpen, scopes[1].Breaker.State)
 	})
-	bubble.Run(t, "the limit after slow failures", func(t *testing.T) {
+	bubble.Run(t, "the limit after timeouts", func(t *testing.T) {
 		tr := &resilienthttp.Transport{
-			Base:    script(after(s, status(503)), after(s, status(200))),
+			Base:    script(after(2*s, status(200)), after(s/2, status(200))),
 			Breaker: fragile(s),
-			Policy:  resilienthttp.Policy{MaxAttempts: -1},
+			Policy:  resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: s},
 		}
-		answered(t, tr)
+		require.Error(t, discard(tr, get(t)))
 		time.Sleep(2 * s)
 		answered(t, tr)
 		require.Positive(t, known(t, tr).Breaker.SlowStartLimit)

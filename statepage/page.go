@@ -343,7 +343,7 @@ func blockedBy(s *resilienthttp.ScopeState, now time.Time) *blockedView {
 	case b.State == resilienthttp.StateHalfOpen:
 		return &blockedView{Reason: "The circuit is half-open: the next calls are probes. It opened at " + opened}
 	case b.NotBefore.After(now):
-		return rejecting("The circuit closes slowly after slow failures" + lastFailure(&s.Failure) + ": it limits the requests in flight.")
+		return rejecting("The circuit closes slowly after timeouts" + lastFailure(&s.Failure) + ": it limits the requests in flight.")
 	}
 	var blocked *blockedView
 	for i := range s.Quotas {

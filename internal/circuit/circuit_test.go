@@ -110,7 +110,7 @@ func (b *recorded) openedBy(t *testing.T, at time.Time, took time.Duration) time
 			if len(b.changes) > before {
 				return at
 			}
-			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: took}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: took, TimeOut: took >= slowFailure}, at)
 		}
 		at = at.Add(minStreakTime)
 	}

@@ -29,8 +29,8 @@ type results struct{ failures, successes atomic.Int32 }
 // failureStreak describes the failures since the last success.
 type failureStreak struct {
 	attempts int           // attempts in the last Window
-	slow     int           // slow ones and timeouts among these attempts
-	sudden   int           // sudden timeouts among them
+	timeouts int           // among these attempts
+	sudden   int           // of them
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
@@ -41,7 +41,7 @@ type failureStreak struct {
 
 const (
 	minStreak     = 5               // minimum attempts of a streak that opens the circuit
-	minStreakTime = 2 * time.Second // of a streak of slow failures
+	minStreakTime = 2 * time.Second // of a streak of timeouts
 
 	// A timeout of so many usual responses is sudden: a queue so long would have slowed down what is usual.
 	suddenTimeout = 20
@@ -55,8 +55,9 @@ const (
 	maxStreakChance = -13.8
 )
 
-// overload reports whether a third of the failures were slow: the server has too much work.
-func (s *failureStreak) overload() bool { return 3*s.slow >= s.attempts }
+// overload reports whether a third of the failures were timeouts: the server may have too much work. A slow error shows none: a
+// server that fails may take its time.
+func (s *failureStreak) overload() bool { return 3*s.timeouts >= s.attempts }
 
 // tally is a number of results and of their failures.
 type tally struct{ results, failures int }
@@ -132,17 +133,15 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		}
 		*streak = failureStreak{since: at, ratio: ratio, inFlight: r.InFlight}
 	} else if at-streak.since > rules.Window {
-		streak.attempts, streak.slow, streak.since = 0, 0, at
+		streak.attempts, streak.timeouts, streak.since = 0, 0, at
 	}
 	streak.attempts++
 	streak.routes.add(r.Route)
 	streak.slowest = max(streak.slowest, r.Took)
-	usual := c.baseline.Get()
-	slow := r.TimeOut || isSlow(usual, r.Took)
-	if slow {
-		streak.slow++
+	if r.TimeOut {
+		streak.timeouts++
 	}
-	if r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
+	if usual := c.baseline.Get(); r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
 		streak.sudden++
 	}
 	// A streak of retries of one call would say no more than that call.
@@ -152,16 +151,12 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if !c.tooMany(s, sum, r, at) {
 		return nil
 	}
-	took, slowest := r.Took, r.Took
-	switch {
-	case streak.overload():
-		slowest = streak.slowest
-	case slow:
-		// Among many quick ones it does not indicate a queue.
-		took, slowest = 0, 0
+	took := r.Took
+	if r.TimeOut && !streak.overload() {
+		took = 0 // among many quick failures it does not indicate a queue
 	}
 	c.noteOutage(streak, sum, now)
-	c.opening = &opening{opened: sum, slowest: slowest, failed: now, failing: streak.routes}
+	c.opening = &opening{opened: sum, slowest: streak.slowest, failed: now, failing: streak.routes}
 	c.opening.hold.Begin(now, rules.firstCooldown(took, c.outage.usual))
 	// State shows the results that opened the circuit: those of the streak, if all results together would not have done so.
 	if !rules.tooMany(sum.failures, sum.results, 0) {

@@ -323,8 +323,8 @@ func TestClosed_failureStreakOfRetries(t *testing.T) {
 }
 
 // Mostly slow failures indicate a long queue: the circuit closes gradually.
-func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
-	// S is a slow failure, T a short timeout, F a quick failure, and . the end of a Window.
+func TestClosed_slowStartAfterTimeouts(t *testing.T) {
+	// T is a timeout, S a slow error, F a quick one, and . the end of a Window.
 	const usual = 10 * time.Millisecond
 	for _, tt := range []struct {
 		name      string
@@ -332,14 +332,14 @@ func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
 		failures  string
 		slowStart bool
 	}{
-		{"all are slow", usual, "SSSS", true},
-		{"half are slow, the last is quick", usual, "SFSF", true},
-		{"one of four is slow", usual, "SFFF", false},
-		{"a short timeout counts as slow", usual, "STFF", true},
+		{"all are timeouts", usual, "TTTT", true},
+		{"half are, the last is quick", usual, "TFTF", true},
+		{"one of four is", usual, "TFFF", false},
+		{"all are slow errors", usual, "SSSS", false},
 		{"none is slow", usual, "FFFF", false},
-		{"slow ones of an earlier Window do not count", usual, "SS.FFFF", false},
-		{"no response before: the last is quick", 0, "SSSF", false},
-		{"no response before: the last is slow", 0, "SSSS", true},
+		{"those of an earlier Window do not count", usual, "TT.FFFF", false},
+		{"no response before, timeouts", 0, "TTTT", true},
+		{"no response before, slow errors", 0, "SSSS", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := record(Rules{MinRequests: 4, Probes: 1}), epoch
@@ -352,7 +352,7 @@ func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
 					at = at.Add(DefaultWindow + 1)
 					continue
 				}
-				took := map[byte]time.Duration{'S': time.Second, 'T': 5 * usual, 'F': usual}[c]
+				took := map[byte]time.Duration{'T': time.Second, 'S': time.Second, 'F': usual}[c]
 				b.done(b.must(t, at), Result{Server: outcome.Fails, Took: took, TimeOut: c == 'T'}, at)
 			}
 			at, rejects := b.rejects(at)

@@ -111,19 +111,19 @@ func TestOpening_slowStart(t *testing.T) {
 		probes string        // q, s: quick and slow successes; Q, S: quick and slow failures; t: slower than slow
 		want   bool
 	}{
-		{"slow failure", slow, "qqq", true},
+		{"timeout", slow, "qqq", true},
 		{"quick failure", quick, "qqq", false},
-		{"quick failure, a probe fails slowly", quick, "Sqqq", true},
-		{"quick failure, a probe fails slowly beside successes", quick, "qSq", true},
-		{"slow failure, then a quick one", slow, "Qqqq", true},
-		{"slow failure, responses are slower", slow, "qqt", false},
-		{"slow failure, responses are as slow", slow, "qqs", true},
+		{"quick failure, a probe fails slowly", quick, "Sqqq", false},
+		{"quick failure, a probe fails slowly beside successes", quick, "qSq", false},
+		{"timeout, then a quick failure", slow, "Qqqq", true},
+		{"timeout, responses are slower", slow, "qqt", false},
+		{"timeout, responses are as slow", slow, "qqs", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{MinRequests: 1})
 			b.done(b.must(t, epoch), Result{Server: outcome.Works, Took: quick}, epoch)
 			at := epoch.Add(time.Minute)
-			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: tt.opened}, at)
+			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: tt.opened, TimeOut: tt.opened == slow}, at)
 			for _, c := range []byte(tt.probes) {
 				if until, rejects := b.rejects(at); rejects {
 					at = until

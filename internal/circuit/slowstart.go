@@ -1,7 +1,6 @@
 package circuit
 
 import (
-	"cmp"
 	"math"
 	"time"
 
@@ -40,12 +39,9 @@ const (
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
-// latency. It is nil if the slowest failure was quick and few were timeouts, or if it was no slower than the response: then the
-// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
+// latency. It is nil if few failures were timeouts, or if the slowest was quicker than the response: then the server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
-	// A server that has never answered before has this response as the usual one: each failure as slow would be a queue otherwise.
-	baseline = cmp.Or(baseline, response)
-	if rules.Static || slowestFailure < response || slowestFailure < MinSlow(baseline) && !before.slow {
+	if rules.Static || !before.slow || slowestFailure < response {
 		return nil
 	}
 	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, usualFailures: before.ratio, size: newSize, quiet: now, cut: now}

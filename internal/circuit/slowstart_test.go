@@ -16,7 +16,7 @@ const usualLatency, outageLatency = 10 * time.Millisecond, 500 * time.Millisecon
 func defaultRules() *Rules { r := Rules{}.withDefaults(); return &r }
 
 func newLimit() *slowStart {
-	return newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second}, outageLatency, usualLatency, epoch)
+	return newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second, slow: true}, outageLatency, usualLatency, epoch)
 }
 
 // sized returns a slowStart with a limit.
@@ -44,29 +44,21 @@ func (l *slowStart) fill(now time.Time) (n int) {
 	return n
 }
 
-func TestSlowStart_afterSlowFailuresOnly(t *testing.T) {
+func TestSlowStart_afterTimeoutsOnly(t *testing.T) {
 	for _, tt := range []struct {
-		name                 string
-		rules                *Rules
-		typical, worst, took time.Duration
-		overload             bool // a third of the failures were timeouts or slow
-		want                 bool
+		name        string
+		rules       *Rules
+		worst, took time.Duration
+		overload    bool // a third of the failures were timeouts
+		want        bool
 	}{
-		{"timeouts", defaultRules(), usualLatency, outageLatency, usualLatency, false, true},
-		{"no baseline", defaultRules(), 0, outageLatency, usualLatency, false, true},
-		{"no baseline, and as slow as the response", defaultRules(), 0, time.Second, 600 * time.Millisecond, false, false},
-		{"failed at once", defaultRules(), usualLatency, 0, usualLatency, false, false},
-		{"slower than responses, but quick", defaultRules(), time.Millisecond, slowFailure - 1, time.Millisecond, false, false},
-		{"just below twice the usual latency", defaultRules(), 300 * time.Millisecond, 600*time.Millisecond - 1, 300 * time.Millisecond, false, false},
-		{"timeouts below twice the usual latency", defaultRules(), 300 * time.Millisecond, 400 * time.Millisecond, 300 * time.Millisecond, true, true},
-		{"twice the usual latency", defaultRules(), 300 * time.Millisecond, 600 * time.Millisecond, 300 * time.Millisecond, false, true},
-		{"just a tenth of a second", defaultRules(), time.Millisecond, slowFailure, time.Millisecond, false, true},
-		{"faster than responses are now", defaultRules(), usualLatency, outageLatency, time.Second, false, false},
-		{"no baseline and no latency", defaultRules(), 0, 0, 0, false, false},
-		{"static", &Rules{Static: true}, usualLatency, outageLatency, usualLatency, false, false},
+		{"timeouts", defaultRules(), outageLatency, usualLatency, true, true},
+		{"slow errors", defaultRules(), outageLatency, usualLatency, false, false},
+		{"faster than responses are now", defaultRules(), outageLatency, time.Second, true, false},
+		{"static", &Rules{Static: true}, outageLatency, usualLatency, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, &outage{usual: time.Second, slow: tt.overload}, tt.worst, tt.took, epoch) != nil)
+			require.Equal(t, tt.want, newSlowStart(tt.rules, usualLatency, &outage{usual: time.Second, slow: tt.overload}, tt.worst, tt.took, epoch) != nil)
 		})
 	}
 }
@@ -90,7 +82,7 @@ func TestSlowStart_initialLimit(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MinRequests: tt.enough}.withDefaults()
-			l := newSlowStart(&rules, tt.baseline, &outage{usual: tt.usual}, 30*time.Second, tt.took, epoch)
+			l := newSlowStart(&rules, tt.baseline, &outage{usual: tt.usual, slow: true}, 30*time.Second, tt.took, epoch)
 			require.InDelta(t, tt.want, l.size, .01)
 		})
 	}
@@ -205,15 +197,15 @@ func TestSlowStart_quickFailures(t *testing.T) {
 }
 
 // L2: a slow failure that opens the circuit after many quick ones begins neither a long cooldown nor slow start.
-func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
+func TestCircuit_oneTimeoutAmongQuickFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		quick, slow int
 		cooldown    time.Duration
 		limited     bool
 	}{
-		{"quick ones and a slow one: the usual time between two results", 18, 1, 200 * time.Millisecond, false},
-		{"slow ones and a quick one", 1, 18, 600 * time.Millisecond, true},
+		{"quick failures and a timeout: the usual time between two results", 18, 1, 200 * time.Millisecond, false},
+		{"timeouts and a quick failure", 1, 18, 600 * time.Millisecond, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := record(Rules{FailureRatio: 0.9}), epoch
@@ -229,7 +221,7 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 				if i >= tt.quick {
 					took = 300 * time.Millisecond
 				}
-				b.done(p, Result{Server: outcome.Fails, Took: took}, at)
+				b.done(p, Result{Server: outcome.Fails, Took: took, TimeOut: took > 0}, at)
 			}
 			require.Equal(t, "open", b.path())
 			until, _ := b.rejects(at)
@@ -270,7 +262,7 @@ func TestSlowStart_cut(t *testing.T) {
 		{"half fail, a third before: by chance", 40, 40, many("SF", 13), 40, .33, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before, sent, rules := &outage{usual: time.Second, ratio: tt.before}, epoch.Add(time.Second), Rules{MinRequests: tt.enough}.withDefaults()
+			before, sent, rules := &outage{usual: time.Second, ratio: tt.before, slow: true}, epoch.Add(time.Second), Rules{MinRequests: tt.enough}.withDefaults()
 			l := newSlowStart(&rules, usualLatency, before, outageLatency, usualLatency, epoch)
 			l.size = float64(tt.inFlight)
 			require.Equal(t, tt.inFlight, l.fill(sent))
@@ -301,7 +293,7 @@ func TestSlowStart_pauses(t *testing.T) {
 		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), tt.baseline, &outage{usual: time.Second}, outageLatency, usualLatency, epoch), epoch
+			l, now := newSlowStart(defaultRules(), tt.baseline, &outage{usual: time.Second, slow: true}, outageLatency, usualLatency, epoch), epoch
 			for _, want := range tt.want {
 				_, ok := l.ask(now)
 				require.True(t, ok)
@@ -338,7 +330,7 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
-			l := newSlowStart(&rules, usualLatency, &outage{usual: time.Second}, outageLatency, usualLatency, epoch)
+			l := newSlowStart(&rules, usualLatency, &outage{usual: time.Second, slow: true}, outageLatency, usualLatency, epoch)
 			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
@@ -367,7 +359,7 @@ func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 		{"a quicker failure since", outageLatency, 200 * time.Millisecond, outageLatency, outageLatency},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second}, tt.worst, usualLatency, epoch), epoch
+			l, now := newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second, slow: true}, tt.worst, usualLatency, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
 				l.done(now, now.Add(tt.failed), outcome.Fails)

@@ -41,7 +41,7 @@ func away(t *testing.T, rules Rules, every, took time.Duration) *outageOf {
 	}
 	for range 1000 {
 		p := o.must(t, time.Now())
-		if o.done(p, Result{Server: outcome.Fails, Took: took}, time.Now()); o.path() == "open" {
+		if o.done(p, Result{Server: outcome.Fails, Took: took, TimeOut: took >= slowFailure}, time.Now()); o.path() == "open" {
 			return o
 		}
 		time.Sleep(every)
