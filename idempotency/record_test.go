@@ -1,28 +1,28 @@
-package driver_test
+package idempotency_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // TestStatus: numbers and names do not change. Numbers are stored, and names are in dashboards.
 func TestStatus(t *testing.T) {
 	for _, row := range []struct {
-		status   driver.Status
+		status   idempotency.Status
 		number   uint8
 		name     string
 		finished bool
 	}{
 		{0, 0, "invalid", false},
-		{driver.InProgress, 1, "in_progress", false},
-		{driver.Completed, 2, "completed", true},
-		{driver.FailedRetryable, 3, "failed_retryable", false},
-		{driver.FailedFinal, 4, "failed_final", true},
-		{driver.CompletedUnreplayable, 5, "completed_unreplayable", true},
-		{driver.Unknown, 6, "unknown", false},
+		{idempotency.StatusInProgress, 1, "in_progress", false},
+		{idempotency.Completed, 2, "completed", true},
+		{idempotency.FailedRetryable, 3, "failed_retryable", false},
+		{idempotency.FailedFinal, 4, "failed_final", true},
+		{idempotency.CompletedUnreplayable, 5, "completed_unreplayable", true},
+		{idempotency.Unknown, 6, "unknown", false},
 		{7, 7, "invalid", false},
 		{255, 255, "invalid", false},
 	} {
@@ -36,7 +36,7 @@ func TestStatus(t *testing.T) {
 
 // TestKeyFor: the key depends on the ID and the call, and on nothing else.
 func TestKeyFor(t *testing.T) {
-	id := driver.ID{Scope: "comp1", Operation: "charge", Key: "invoice:001"}
+	id := idempotency.ID{Scope: "comp1", Operation: "charge", Key: "invoice:001"}
 	const key = "b4394f3bfbf3545b4622c8b1bac994da9f2a568f"
 	assert.Equal(t, key, id.KeyFor("capture"), "it must never change: other services store it")
 	seen := map[string]string{}
@@ -44,10 +44,10 @@ func TestKeyFor(t *testing.T) {
 		"itself":            id.KeyFor("capture"),
 		"another call":      id.KeyFor("refund"),
 		"no call":           id.KeyFor(""),
-		"another tenant":    (&driver.ID{Scope: "comp2", Operation: "charge", Key: "invoice:001"}).KeyFor("capture"),
-		"another operation": (&driver.ID{Scope: "comp1", Operation: "refund", Key: "invoice:001"}).KeyFor("capture"),
-		"another key":       (&driver.ID{Scope: "comp1", Operation: "charge", Key: "invoice:002"}).KeyFor("capture"),
-		"split elsewhere":   (&driver.ID{Scope: "comp1c", Operation: "harge", Key: "invoice:001"}).KeyFor("capture"),
+		"another tenant":    (&idempotency.ID{Scope: "comp2", Operation: "charge", Key: "invoice:001"}).KeyFor("capture"),
+		"another operation": (&idempotency.ID{Scope: "comp1", Operation: "refund", Key: "invoice:001"}).KeyFor("capture"),
+		"another key":       (&idempotency.ID{Scope: "comp1", Operation: "charge", Key: "invoice:002"}).KeyFor("capture"),
+		"split elsewhere":   (&idempotency.ID{Scope: "comp1c", Operation: "harge", Key: "invoice:001"}).KeyFor("capture"),
 	} {
 		assert.Len(t, made, 40)
 		assert.Empty(t, seen[made], name)

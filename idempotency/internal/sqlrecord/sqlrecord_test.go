@@ -1,4 +1,4 @@
-package driver_test
+package sqlrecord_test
 
 import (
 	"bytes"
@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/sqlrecord"
 )
 
 func TestHeader(t *testing.T) {
@@ -28,9 +29,9 @@ func TestHeader(t *testing.T) {
 		{"long", http.Header{"X-Long": {strings.Repeat("x", 100_000)}, "X-Many": make([]string, 1000)}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			text, err := driver.EncodeHeader(row.header)
+			text, err := sqlrecord.EncodeHeader(row.header)
 			require.NoError(t, err)
-			got, err := driver.DecodeHeader(text)
+			got, err := sqlrecord.DecodeHeader(text)
 			require.NoError(t, err)
 			assert.Equal(t, row.header, got)
 		})
@@ -38,7 +39,7 @@ func TestHeader(t *testing.T) {
 	for _, damaged := range []string{
 		"", "x", "null", "[]", "{", "}", `{"A`, `{"A"}`, `{"A":`, `{"A":"1"}`, `{"A":["1"]`, `{"A":["1"}`, `{"A":["1",]}`, `{"A":["1"],}`, `{"A":["1"]}x`,
 	} {
-		_, err := driver.DecodeHeader([]byte(damaged))
+		_, err := sqlrecord.DecodeHeader([]byte(damaged))
 		require.ErrorContains(t, err, "stored header", "%q", damaged)
 	}
 }
@@ -48,7 +49,7 @@ func FuzzDecodeHeader(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		h, err := driver.DecodeHeader(text)
+		h, err := sqlrecord.DecodeHeader(text)
 		if err != nil {
 			return
 		}
@@ -57,9 +58,9 @@ func FuzzDecodeHeader(f *testing.F) {
 		if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || r == '\\' }) {
 			assert.Equal(t, want, h)
 		}
-		again, err := driver.EncodeHeader(h)
+		again, err := sqlrecord.EncodeHeader(h)
 		require.NoError(t, err)
-		decoded, err := driver.DecodeHeader(again)
+		decoded, err := sqlrecord.DecodeHeader(again)
 		require.NoError(t, err)
 		assert.Equal(t, h, decoded)
 	})
@@ -67,7 +68,7 @@ func FuzzDecodeHeader(f *testing.F) {
 
 func TestPages(t *testing.T) {
 	failure := errors.New("no")
-	all := []driver.ID{{Key: "1"}, {Scope: "a", Key: "1"}, {Scope: "a", Key: "2"}, {Scope: "a", Operation: "o", Key: "0"}, {Scope: "b", Key: "1"}}
+	all := []idempotency.ID{{Key: "1"}, {Scope: "a", Key: "1"}, {Scope: "a", Key: "2"}, {Scope: "a", Operation: "o", Key: "0"}, {Scope: "b", Key: "1"}}
 	for _, row := range []struct {
 		name, scope string
 		fails       bool
@@ -80,7 +81,7 @@ func TestPages(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, reads := 0, 0
-			for r, err := range driver.Pages(row.scope, 2, func(after driver.ID, limit int) (page []driver.Record, err error) {
+			for r, err := range sqlrecord.Pages(row.scope, 2, func(after idempotency.ID, limit int) (page []idempotency.Record, err error) {
 				if reads++; row.fails {
 					return nil, failure
 				}
@@ -88,7 +89,7 @@ func TestPages(t *testing.T) {
 					later := id.Scope > after.Scope || id.Scope == after.Scope &&
 						(id.Operation > after.Operation || id.Operation == after.Operation && id.Key > after.Key)
 					if later && len(page) < limit {
-						page = append(page, driver.Record{ID: id})
+						page = append(page, idempotency.Record{ID: id})
 					}
 				}
 				return page, nil
@@ -104,7 +105,7 @@ func TestPages(t *testing.T) {
 			assert.Equal(t, []int{row.want, row.reads}, []int{got, reads})
 		})
 	}
-	for _, err := range driver.Pages("", 2, func(driver.ID, int) ([]driver.Record, error) { return make([]driver.Record, 2), nil }) {
+	for _, err := range sqlrecord.Pages("", 2, func(idempotency.ID, int) ([]idempotency.Record, error) { return make([]idempotency.Record, 2), nil }) {
 		require.NoError(t, err)
 		break // nothing is read after it
 	}

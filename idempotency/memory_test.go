@@ -1,6 +1,7 @@
-package driver_test
+package idempotency_test
 
 import (
+	crand "crypto/rand"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -17,14 +18,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestMemory_conforms(t *testing.T) {
 	before := runtime.NumGoroutine()
-	storetest.Suite{Open: func(*testing.T) driver.Store { return new(driver.Memory) }}.Run(t)
+	storetest.Suite{Open: func(*testing.T) idempotency.Store { return new(idempotency.Memory) }}.Run(t)
 	for range 1000 {
 		if runtime.NumGoroutine() <= before {
 			return
@@ -34,29 +35,29 @@ func TestMemory_conforms(t *testing.T) {
 	t.Errorf("%d goroutines are left over", runtime.NumGoroutine()-before)
 }
 
-func memoryClaim(key string) driver.Claim {
-	return driver.Claim{
-		ID:          driver.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
-		Fingerprint: "v1:a", Owner: driver.NewOwner(), Lease: time.Minute, TTL: 24 * time.Hour,
-		Takeover: driver.Reexecute,
+func memoryClaim(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
+		Fingerprint: "v1:a", Owner: crand.Text(), Lease: time.Minute, TTL: 24 * time.Hour,
+		Takeover: idempotency.Reexecute,
 	}
 }
 
 // TestMemory_copies: a result that was given or returned does not change the record's.
 func TestMemory_copies(t *testing.T) {
-	var store driver.Memory
-	answer := func() driver.Result {
-		return driver.Result{Header: http.Header{"Location": {"/charges/1"}}, Body: []byte("{}")}
+	var store idempotency.Memory
+	answer := func() idempotency.Result {
+		return idempotency.Result{Header: http.Header{"Location": {"/charges/1"}}, Body: []byte("{}")}
 	}
 	claim, given := memoryClaim("k"), answer()
 	reservation, err := store.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Completed, Result: given}))
+	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed, Result: given}))
 	loaded, err := store.Load(t.Context(), claim.ID)
 	require.NoError(t, err)
 	reserved, err := store.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	for _, result := range []driver.Result{given, loaded.Result, reserved.Record.Result} {
+	for _, result := range []idempotency.Result{given, loaded.Result, reserved.Record.Result} {
 		result.Header["Location"][0], result.Header["Link"], result.Body[0] = "spoiled", nil, 'x'
 		again, err := store.Load(t.Context(), claim.ID)
 		require.NoError(t, err)
@@ -67,10 +68,10 @@ func TestMemory_copies(t *testing.T) {
 // TestMemory_clock: in virtual time each boundary is exact.
 func TestMemory_clock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var store driver.Memory
+		var store idempotency.Memory
 		started := time.Now()
 		claim := memoryClaim("k")
-		claim.Takeover = driver.MarkUnknown
+		claim.Takeover = idempotency.MarkUnknown
 		reservation, err := store.Reserve(t.Context(), claim)
 		require.NoError(t, err)
 		assert.True(t, reservation.Record.Started.Equal(started))
@@ -93,12 +94,12 @@ func TestMemory_clock(t *testing.T) {
 
 // TestMemory_unknown: the list has no records that were resolved since its beginning. The loop may resolve records.
 func TestMemory_unknown(t *testing.T) {
-	var store driver.Memory
+	var store idempotency.Memory
 	ctx := t.Context()
 	for _, key := range []string{"3", "1", "2"} {
 		reservation, err := store.Reserve(ctx, memoryClaim(key))
 		require.NoError(t, err)
-		require.NoError(t, store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: driver.Unknown}))
+		require.NoError(t, store.Complete(ctx, reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Unknown}))
 	}
 	seen := 0
 	for record, err := range store.Unknown(ctx, "tenant") {
@@ -116,7 +117,7 @@ func TestMemory_unknown(t *testing.T) {
 // TestMemory_keepsNames: a name that is a part of a large string does not keep the string in
 // memory.
 func TestMemory_keepsNames(t *testing.T) {
-	var store driver.Memory
+	var store idempotency.Memory
 	const rows, size = 64, 1 << 20
 	before := heapInUse()
 	for i := range rows {
@@ -136,7 +137,7 @@ func TestMemory_keepsNames(t *testing.T) {
 
 // TestMemoryShrinks: a million records that were swept take no memory.
 func TestMemoryShrinks(t *testing.T) {
-	var store driver.Memory
+	var store idempotency.Memory
 	const rows = 50_000
 	before := heapInUse()
 	for i := range rows {
@@ -167,7 +168,7 @@ func heapInUse() int64 {
 // TestMemory_stress is for the race detector: results are read and changed while others are
 // returned, and records are swept as soon as possible.
 func TestMemory_stress(t *testing.T) {
-	var store driver.Memory
+	var store idempotency.Memory
 	var running, effects sync.Map // by key
 	var executed atomic.Int64
 	ctx := t.Context()
@@ -183,7 +184,7 @@ func TestMemory_stress(t *testing.T) {
 					return
 				}
 				spoil(reservation.Record.Result)
-				if reservation.Decision != driver.Acquired {
+				if reservation.Decision != idempotency.DecisionAcquired {
 					continue
 				}
 				lease := reservation.Record.Lease()
@@ -200,8 +201,8 @@ func TestMemory_stress(t *testing.T) {
 						t.Errorf("%s is executed twice", key)
 					}
 					executed.Add(1)
-					result := driver.Result{Code: http.StatusCreated, Header: http.Header{"X": {key}}, Body: []byte(key)}
-					err = store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed, Result: result})
+					result := idempotency.Result{Code: http.StatusCreated, Header: http.Header{"X": {key}}, Body: []byte(key)}
+					err = store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, Result: result})
 					spoil(result)
 				}
 				if err != nil {
@@ -243,7 +244,7 @@ func TestMemory_stress(t *testing.T) {
 }
 
 // spoil changes a result. No other result may change with it.
-func spoil(r driver.Result) {
+func spoil(r idempotency.Result) {
 	for _, values := range r.Header {
 		values[0] = "spoiled"
 	}
@@ -253,8 +254,8 @@ func spoil(r driver.Result) {
 }
 
 // benchmarkResult is a result as a handler stores it.
-func benchmarkResult() driver.Result {
-	return driver.Result{
+func benchmarkResult() idempotency.Result {
+	return idempotency.Result{
 		Code:   http.StatusCreated,
 		Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/1"}},
 		Body:   []byte(`{"id":"ch_1","amount":1000,"currency":"eur","status":"succeeded"}`),
@@ -264,8 +265,8 @@ func benchmarkResult() driver.Result {
 // BenchmarkMemoryOperation is one operation, from its claim to its result, in a
 // store that grows to a hundred thousand records and begins anew.
 func BenchmarkMemoryOperation(b *testing.B) {
-	var store *driver.Memory
-	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
+	var store *idempotency.Memory
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: benchmarkResult()}
 	claim := memoryClaim("")
 	all := make([]string, 100_000) // before the measurement, because a request brings its key
 	for i := range all {
@@ -274,11 +275,11 @@ func BenchmarkMemoryOperation(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%len(all) == 0 {
-			store = &driver.Memory{MaxKeys: -1}
+			store = &idempotency.Memory{MaxKeys: -1}
 		}
 		claim.Key = all[i%len(all)]
 		reservation, err := store.Reserve(b.Context(), claim)
-		if err != nil || reservation.Decision != driver.Acquired {
+		if err != nil || reservation.Decision != idempotency.DecisionAcquired {
 			b.Fatal(reservation.Decision, err)
 		}
 		if err := store.Complete(b.Context(), reservation.Record.Lease(), outcome); err != nil {
@@ -289,14 +290,14 @@ func BenchmarkMemoryOperation(b *testing.B) {
 
 // BenchmarkMemoryReplay measures a claim of a finished operation.
 func BenchmarkMemoryReplay(b *testing.B) {
-	store := &driver.Memory{MaxKeys: -1}
+	store := &idempotency.Memory{MaxKeys: -1}
 	claim := memoryClaim("k")
 	reservation, _ := store.Reserve(b.Context(), claim)
-	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: benchmarkResult()}
 	_ = store.Complete(b.Context(), reservation.Record.Lease(), outcome)
 	b.ReportAllocs()
 	for b.Loop() {
-		if got, err := store.Reserve(b.Context(), claim); err != nil || got.Decision != driver.Done {
+		if got, err := store.Reserve(b.Context(), claim); err != nil || got.Decision != idempotency.DecisionDone {
 			b.Fatal(got.Decision, err)
 		}
 	}
@@ -306,27 +307,27 @@ func TestMemory_isFull(t *testing.T) {
 	const limit = 3
 	for _, row := range []struct {
 		name    string
-		prepare func(t *testing.T, m *driver.Memory)
+		prepare func(t *testing.T, m *idempotency.Memory)
 		want    error
 	}{
-		{"keys inside their TTL: the new key is rejected", func(*testing.T, *driver.Memory) {}, driver.ErrStoreBusy},
-		{"one key past its TTL: it makes space for the new key", func(t *testing.T, m *driver.Memory) {
-			lease := driver.Lease{}
+		{"keys inside their TTL: the new key is rejected", func(*testing.T, *idempotency.Memory) {}, idempotency.ErrStoreBusy},
+		{"one key past its TTL: it makes space for the new key", func(t *testing.T, m *idempotency.Memory) {
+			lease := idempotency.Lease{}
 			for record := range recordsOf(t, m) {
 				lease = record.Lease()
 			}
-			require.NoError(t, m.Complete(t.Context(), lease, driver.Outcome{Status: driver.Completed, TTL: time.Second}))
+			require.NoError(t, m.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Completed, TTL: time.Second}))
 			time.Sleep(time.Second)
 		}, nil},
-		{"all keys Unknown and past their TTL: the new key is rejected", func(t *testing.T, m *driver.Memory) {
+		{"all keys Unknown and past their TTL: the new key is rejected", func(t *testing.T, m *idempotency.Memory) {
 			for record := range recordsOf(t, m) {
-				require.NoError(t, m.Complete(t.Context(), record.Lease(), driver.Outcome{Status: driver.Unknown}))
+				require.NoError(t, m.Complete(t.Context(), record.Lease(), idempotency.Outcome{Status: idempotency.Unknown}))
 			}
 			time.Sleep(30 * 24 * time.Hour)
-		}, driver.ErrStoreBusy},
+		}, idempotency.ErrStoreBusy},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			m := &driver.Memory{MaxKeys: limit}
+			m := &idempotency.Memory{MaxKeys: limit}
 			for i := range limit {
 				_, err := m.Reserve(t.Context(), memoryClaim(strconv.Itoa(i)))
 				require.NoError(t, err)
@@ -346,9 +347,9 @@ func TestMemory_isFull(t *testing.T) {
 }
 
 // recordsOf returns the first records of TestMemory_isFull.
-func recordsOf(t *testing.T, m *driver.Memory) iter.Seq[driver.Record] {
+func recordsOf(t *testing.T, m *idempotency.Memory) iter.Seq[idempotency.Record] {
 	t.Helper()
-	return func(yield func(driver.Record) bool) {
+	return func(yield func(idempotency.Record) bool) {
 		for i := range 3 {
 			record, err := m.Load(t.Context(), memoryClaim(strconv.Itoa(i)).ID)
 			require.NoError(t, err)
@@ -362,17 +363,17 @@ func recordsOf(t *testing.T, m *driver.Memory) iter.Seq[driver.Record] {
 // I3: a scope that claims keys without end, all of them in doubt, leaves records to the others.
 func TestMemory_scopesAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m driver.Memory
+		var m idempotency.Memory
 		fill := func(scope string, from int) (n int) {
 			for ; ; n++ {
 				claim := memoryClaim(strconv.Itoa(from + n))
 				claim.Scope = scope
 				reservation, err := m.Reserve(t.Context(), claim)
 				if err != nil {
-					require.ErrorIs(t, err, driver.ErrStoreBusy)
+					require.ErrorIs(t, err, idempotency.ErrStoreBusy)
 					return n
 				}
-				require.NoError(t, m.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Unknown}))
+				require.NoError(t, m.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Unknown}))
 			}
 		}
 		for _, want := range []int{58_255, 6_472, 720, 80} { // eight ninths of the rest

@@ -1,7 +1,6 @@
-package driver
+package idempotency
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,7 +15,7 @@ const MaxName = 512
 // maxDuration bounds leases and TTLs, so that no database's calendar overflows.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
-// ErrInvalid means that an argument is invalid: an empty key, a name that is not
+// ErrInvalid means that an argument or a configuration is invalid: an empty key, a name that is not
 // UTF-8, a lease that is not positive. Nothing was changed.
 var ErrInvalid = errors.New("idempotency: invalid")
 
@@ -28,16 +27,16 @@ func (id *ID) Validate() error {
 	for _, name := range [...]struct{ what, value string }{
 		{"scope", id.Scope}, {"operation", id.Operation}, {"key", id.Key},
 	} {
-		if err := ValidateName(name.what, name.value); err != nil {
+		if err := validateName(name.what, name.value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ValidateName checks that value has at most MaxName bytes, is UTF-8 and has no NUL.
+// validateName checks that value has at most MaxName bytes, is UTF-8 and has no NUL.
 // what names it in the error, which is an ErrInvalid.
-func ValidateName(what, value string) error {
+func validateName(what, value string) error {
 	switch {
 	case len(value) > MaxName:
 		return fmt.Errorf("%w: %s has %d bytes, want at most %d", ErrInvalid, what, len(value), MaxName)
@@ -57,10 +56,10 @@ func (c *Claim) Validate() error {
 	if c.Owner == "" {
 		return fmt.Errorf("%w: owner is empty", ErrInvalid)
 	}
-	if err := ValidateName("owner", c.Owner); err != nil {
+	if err := validateName("owner", c.Owner); err != nil {
 		return err
 	}
-	if err := ValidateName("fingerprint", string(c.Fingerprint)); err != nil {
+	if err := validateName("fingerprint", string(c.Fingerprint)); err != nil {
 		return err
 	}
 	if err := ValidLease(c.Lease); err != nil {
@@ -92,6 +91,3 @@ func validateDuration(what string, d time.Duration) error {
 	}
 	return nil
 }
-
-// NewOwner returns the identifier of an execution: 130 random bits.
-func NewOwner() string { return rand.Text() }

@@ -1,4 +1,6 @@
-package driver
+// Package sqlrecord has what the SQL stores of package idempotency share: how they write a header into a column, and how they read a
+// list of records in pages.
+package sqlrecord
 
 import (
 	"encoding/json"
@@ -6,41 +8,20 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
-
-// Begun returns the record of an execution that begins at now. before is the
-// record that it replaces, or nil.
-func (c *Claim) Begun(before *Record, now time.Time) Record {
-	r := Record{
-		ID: c.ID, Fingerprint: c.Fingerprint, Status: InProgress, Owner: c.Owner, Generation: 1, Takeover: c.Takeover,
-		Started: now, Updated: now, LeaseExpires: now.Add(c.Lease), Expires: now.Add(c.TTL),
-	}
-	if before != nil {
-		r.Generation = before.Generation + 1
-	}
-	return r
-}
-
-// Stored returns the part of the result that a store keeps. It is empty for a
-// status that is not replayed.
-func (o *Outcome) Stored() Result {
-	if o.Status == Completed || o.Status == FailedFinal {
-		return o.Result
-	}
-	return Result{}
-}
 
 // Pages returns the records of a scope, or of all scopes if scope is empty. read
 // returns up to limit records that follow after in the order of scope, operation
 // and key. It may return records of later scopes, which Pages skips.
-func Pages(scope string, limit int, read func(after ID, limit int) ([]Record, error)) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		after := ID{Scope: scope} // no key is empty
+func Pages(scope string, limit int, read func(after idempotency.ID, limit int) ([]idempotency.Record, error)) iter.Seq2[idempotency.Record, error] {
+	return func(yield func(idempotency.Record, error) bool) {
+		after := idempotency.ID{Scope: scope} // no key is empty
 		for {
 			page, err := read(after, limit)
 			if err != nil {
-				yield(Record{}, err)
+				yield(idempotency.Record{}, err)
 				return
 			}
 			for i := range page {

@@ -1,4 +1,4 @@
-package driver
+package idempotency
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ type Memory struct {
 	records map[ID]*memoryRecord
 	scopes  map[string]int // the number of records of each scope
 	expiry  memoryQueue
-	open    map[ID]*memoryRecord // InProgress or Unknown
+	open    map[ID]*memoryRecord // StatusInProgress or Unknown
 }
 
 var _ Store = (*Memory)(nil)
@@ -84,20 +84,20 @@ func (m *Memory) reserve(claim *Claim) (Reservation, error) {
 	}
 	step, reservation := Decide(seen, claim, now)
 	switch step {
-	case Leave:
-	case Insert:
+	case StepLeave:
+	case StepInsert:
 		if r = m.insert(claim, now); r == nil {
 			return Reservation{}, fmt.Errorf("%w: Memory has %d records, %d of them of the scope, and none has expired (MaxKeys)",
 				ErrStoreBusy, len(m.records), m.scopes[claim.Scope])
 		}
-	case Take:
+	case StepTake:
 		id := r.ID // its own copy of the names
 		r.Record = claim.Begun(&r.Record, now)
 		r.ID = id
 	case StepMarkUnknown:
 		r.markUnknown(now)
 	}
-	if step != Leave {
+	if step != StepLeave {
 		m.changed(r)
 	}
 	reservation.Record = r.Record
@@ -139,7 +139,7 @@ func (m *Memory) Renew(ctx context.Context, lease Lease, d time.Duration) error 
 		return err
 	}
 	return m.write(ctx, &lease, func(r *Record, now time.Time) bool {
-		if r.Status != InProgress {
+		if r.Status != StatusInProgress {
 			return false
 		}
 		r.LeaseExpires = now.Add(d)
@@ -155,7 +155,7 @@ func (m *Memory) Complete(ctx context.Context, lease Lease, outcome Outcome) err
 	result := outcome.Stored()
 	result = result.clone()
 	return m.write(ctx, &lease, func(r *Record, now time.Time) bool {
-		if r.Status != InProgress && (r.Status != Unknown || outcome.Status == Unknown) {
+		if r.Status != StatusInProgress && (r.Status != Unknown || outcome.Status == Unknown) {
 			return false
 		}
 		switch {
@@ -173,7 +173,7 @@ func (m *Memory) Complete(ctx context.Context, lease Lease, outcome Outcome) err
 // Release implements Store.
 func (m *Memory) Release(ctx context.Context, lease Lease) error {
 	return m.write(ctx, &lease, func(r *Record, _ time.Time) bool {
-		if r.Status != InProgress && r.Status != Unknown {
+		if r.Status != StatusInProgress && r.Status != Unknown {
 			return false
 		}
 		r.Status = FailedRetryable
@@ -324,13 +324,13 @@ func (r *Result) clone() Result {
 
 // changed updates the indexes for Sweep, Reap and Unknown after a change.
 func (m *Memory) changed(r *memoryRecord) {
-	if r.Status == InProgress || r.Status == Unknown {
+	if r.Status == StatusInProgress || r.Status == Unknown {
 		m.open[r.ID] = r
 	} else {
 		delete(m.open, r.ID)
 	}
 	expired, never := r.Expires, r.Status == Unknown
-	if r.Status == InProgress {
+	if r.Status == StatusInProgress {
 		never = !r.Takeover.Repeats()
 		if expired.Before(r.LeaseExpires) {
 			expired = r.LeaseExpires

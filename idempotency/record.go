@@ -1,4 +1,4 @@
-package driver
+package idempotency
 
 import (
 	"net/http"
@@ -49,26 +49,28 @@ type Fingerprint string
 // Status is the state of a record. The numbers are stored and never change. These
 // are all transitions:
 //
-//	absent            -> InProgress                       Reserve
-//	InProgress        -> Completed, FailedFinal,
-//	                     CompletedUnreplayable, Unknown   Complete
-//	InProgress        -> FailedRetryable                  Release
-//	InProgress, lease over -> InProgress                  Reserve, if Takeover repeats
-//	InProgress, lease over -> Unknown                     Reserve, Reap, if it does not
-//	FailedRetryable   -> InProgress                       Reserve
-//	Unknown           -> Completed, FailedFinal,
-//	                     CompletedUnreplayable            Complete, by a reconciler
-//	Unknown           -> FailedRetryable                  Release, by a reconciler
-//	expired           -> InProgress, absent               Reserve, Sweep
+//	absent                 -> StatusInProgress              Reserve
+//	StatusInProgress       -> Completed, FailedFinal,
+//	                          CompletedUnreplayable, Unknown   Complete
+//	StatusInProgress       -> FailedRetryable               Release
+//	StatusInProgress, lease over
+//	                       -> StatusInProgress              Reserve, if Takeover repeats
+//	StatusInProgress, lease over
+//	                       -> Unknown                       Reserve, Reap, if it does not
+//	FailedRetryable        -> StatusInProgress              Reserve
+//	Unknown                -> Completed, FailedFinal,
+//	                          CompletedUnreplayable         Complete, by a reconciler
+//	Unknown                -> FailedRetryable               Release, by a reconciler
+//	expired                -> StatusInProgress, absent      Reserve, Sweep
 //	absent, FailedRetryable, expired
-//	                  -> Completed, FailedFinal,
-//	                     CompletedUnreplayable, Unknown   the end of transactional work
+//	                       -> Completed, FailedFinal,
+//	                          CompletedUnreplayable, Unknown   the end of transactional work
 type Status uint8
 
 // The statuses.
 const (
-	// InProgress means that an execution holds the record under a lease.
-	InProgress Status = iota + 1
+	// StatusInProgress means that an execution holds the record under a lease.
+	StatusInProgress Status = iota + 1
 
 	// Completed means that the operation took effect. Its result is stored.
 	Completed
@@ -93,7 +95,7 @@ const (
 // String returns the name in snake_case, as in metrics and logs.
 func (s Status) String() string {
 	switch s {
-	case InProgress:
+	case StatusInProgress:
 		return "in_progress"
 	case Completed:
 		return "completed"
