@@ -83,15 +83,22 @@ func hiddenIn(file *ast.File) (hidden []string) {
 					hidden = append(hidden, spec.Name.Name)
 				}
 			case *ast.ValueSpec:
-				// An error that the stores of two packages share has no fields and no value to show: its comment says all.
-				isShared := general.Tok == token.VAR && len(spec.Values) > 0 && names(spec.Values[0], map[string]bool{"pgkit": true, "sqlitekit": true})
-				if spec.Names[0].IsExported() && len(spec.Values) > 0 && !isShared && names(spec.Values[0], internal) {
+				if general.Tok == token.VAR && isShared(spec) {
+					continue
+				}
+				if spec.Names[0].IsExported() && len(spec.Values) > 0 && names(spec.Values[0], internal) {
 					hidden = append(hidden, spec.Names[0].Name)
 				}
 			}
 		}
 	}
 	return hidden
+}
+
+// isShared reports whether a variable is an error that the stores of two packages share. It has no fields, so its comment says all.
+func isShared(spec *ast.ValueSpec) bool {
+	kits := map[string]bool{"pgkit": true, "sqlitekit": true}
+	return len(spec.Values) > 0 && names(spec.Values[0], kits)
 }
 
 // names reports whether the outermost expression is of an internal package, as in driver.Intent or driver.New("a").

@@ -1,4 +1,4 @@
-package driver
+package durable
 
 // State is the state of an intent. Its numbers are stored and never change.
 //

@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"errors"
@@ -109,12 +109,12 @@ func (o *Outcome) Text() string {
 	if o.Err == nil {
 		return ""
 	}
-	return fit(ErrorText(o.Err), maxText)
+	return fit(errorText(o.Err), maxText)
 }
 
-// ErrorText returns err.Error(), and a fixed text if that panics, as with a nil pointer in the
+// errorText returns err.Error(), and a fixed text if that panics, as with a nil pointer in the
 // interface.
-func ErrorText(err error) (text string) {
+func errorText(err error) (text string) {
 	defer func() {
 		if recover() != nil {
 			text = "an error; its Error method panicked"

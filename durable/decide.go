@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"fmt"
@@ -171,7 +171,7 @@ func (m *transition) enqueue(absent bool) error {
 		return ErrMismatch
 	}
 	if !in.Deadline.IsZero() && !m.now.Before(in.Deadline) {
-		return Invalidf("Intent.Deadline has passed")
+		return invalidf("Intent.Deadline has passed")
 	}
 	if absent {
 		m.Step = StepInsert
@@ -257,7 +257,7 @@ func (m *transition) finish() {
 	r := &m.Record
 	outcome := m.e.Outcome.Fitted()
 	sent := r.State == StateSending
-	means := Meaning(&outcome, r, m.Before, m.e.Terms)
+	means := meaning(&outcome, r, m.Before, m.e.Terms)
 	m.release(&outcome)
 	if sent {
 		if !r.InDoubt || !outcome.undone() {
@@ -301,9 +301,9 @@ func (m *transition) release(outcome *Outcome) {
 	}
 }
 
-// Meaning returns what the outcome says about the work, and not only about this attempt:
+// meaning returns what the outcome says about the work, and not only about this attempt:
 // succeeded, declined, not done (ClassFailed) or unknown.
-func Meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
+func meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
 	sent := held == StateSending
 	switch {
 	case outcome.Class == ClassSucceeded:
@@ -362,7 +362,7 @@ func (m *transition) next(doubt bool) {
 
 // due returns the time, but not one in the past or too far away.
 func (m *transition) due(at time.Time) time.Time {
-	switch latest := m.now.Add(MaxWait); {
+	switch latest := m.now.Add(maxWait); {
 	case at.Before(m.now):
 		return m.now
 	case at.After(latest) && m.e.Kind != EventEnqueue:

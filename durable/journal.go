@@ -1,4 +1,4 @@
-package driver
+package durable
 
 // Journal is what a store keeps of an intent beside its record, the oldest first.
 type Journal struct {

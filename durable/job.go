@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"encoding/json"
@@ -50,7 +50,7 @@ func (j Job) Opened(now time.Time) (job Job, filter string, err error) {
 		return Job{}, "", err
 	}
 	if j.PerSecond == 0 || math.IsNaN(j.PerSecond) || math.IsInf(j.PerSecond, 0) {
-		return Job{}, "", Invalidf("redrive: PerSecond is %v, want a number that is not 0", j.PerSecond)
+		return Job{}, "", invalidf("redrive: PerSecond is %v, want a number that is not 0", j.PerSecond)
 	}
 	now = stamp(now)
 	if until := now.Add(time.Microsecond); f.Until.IsZero() || f.Until.After(until) {
@@ -60,7 +60,7 @@ func (j Job) Opened(now time.Time) (job Job, filter string, err error) {
 	f.States, f.NewestFirst, f.IncludeResolved = nil, false, false
 	text, err := json.Marshal(f)
 	if err != nil {
-		return Job{}, "", Invalidf("redrive: %w", err) // a year of five digits
+		return Job{}, "", invalidf("redrive: %w", err) // a year of five digits
 	}
 	return Job{
 		Filter: f, By: fit(j.By, maxName), Note: fit(j.Note, maxText), PerSecond: j.PerSecond, CreatedAt: now,
@@ -88,8 +88,8 @@ func (j *Job) after(n int, now time.Time) time.Duration {
 	if j.PerSecond < 0 {
 		return 0
 	}
-	due := MaxWait
-	if seconds := float64(n) / j.PerSecond; seconds < MaxWait.Seconds() {
+	due := maxWait
+	if seconds := float64(n) / j.PerSecond; seconds < maxWait.Seconds() {
 		due = time.Duration(seconds * float64(time.Second)).Truncate(time.Microsecond)
 	}
 	return max(due-now.Sub(j.CreatedAt), 0)
@@ -119,7 +119,7 @@ func (j *Job) Advance(page []DeadLetter, results []Result, limit int, now time.T
 // Cancel ends the job, or returns what CancelJob returns.
 func (j *Job) Cancel(by string, now time.Time) error {
 	if by == "" {
-		return Invalidf("cancel a job: By is empty")
+		return invalidf("cancel a job: By is empty")
 	}
 	if !j.FinishedAt.IsZero() {
 		return ErrInvalidState

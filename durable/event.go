@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"cmp"
@@ -95,29 +95,29 @@ func (e *Event) Validate() error {
 		return validWorker(e.Worker)
 	case EventResolve:
 		if e.By == "" {
-			return Invalidf("resolve: By is empty")
+			return invalidf("resolve: By is empty")
 		}
 		if e.Outcome.Class == ClassUnknown || e.Outcome.Class > ClassNotFound {
-			return Invalidf("resolve: Outcome.Class is %v, want succeeded, declined, failed or not_found", e.Outcome.Class)
+			return invalidf("resolve: Outcome.Class is %v, want succeeded, declined, failed or not_found", e.Outcome.Class)
 		}
 		// A person's input is not cut without a word, as a provider's is.
-		return cmp.Or(ValidateName("resolve: Outcome.Code", e.Outcome.Code), ValidateName("resolve: Outcome.Reference", e.Outcome.Reference))
+		return cmp.Or(validateName("resolve: Outcome.Code", e.Outcome.Code), validateName("resolve: Outcome.Reference", e.Outcome.Reference))
 	case EventErase:
 		if e.By == "" {
-			return Invalidf("erase: By is empty")
+			return invalidf("erase: By is empty")
 		}
 	case EventRedrive, EventCancel:
 	default:
-		return Invalidf("Event.Kind is %d, want 1 to %d", e.Kind, EventErase)
+		return invalidf("Event.Kind is %d, want 1 to %d", e.Kind, EventErase)
 	}
 	return nil
 }
 
 func validWorker(name string) error {
 	if name == "" {
-		return Invalidf("Worker is empty")
+		return invalidf("Worker is empty")
 	}
-	return ValidateName("worker", name)
+	return validateName("worker", name)
 }
 
 // Terms are the properties of a Gateway that Decide enforces, whatever a Policy says.
@@ -132,8 +132,8 @@ type Terms struct {
 	CanQuery bool
 }
 
-// MaxWait is the maximum time until an intent is due.
-const MaxWait = 30 * 24 * time.Hour
+// maxWait is the maximum time until an intent is due.
+const maxWait = 30 * 24 * time.Hour
 
 // The reasons of dead letters. A Policy may give others.
 const (

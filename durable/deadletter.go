@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"cmp"
@@ -71,11 +71,11 @@ type Filter struct {
 func (f *Filter) Validate() error {
 	for _, state := range f.States {
 		if state > StateCanceled {
-			return Invalidf("Filter.States: state is %d, want 0 to %d", state, StateCanceled)
+			return invalidf("Filter.States: state is %d, want 0 to %d", state, StateCanceled)
 		}
 	}
 	for _, text := range [...]string{f.Scope, f.Operation, f.Key, f.Gateway, f.Batch, f.Code, f.Reason} {
-		if err := ValidateName("filter", text); err != nil {
+		if err := validateName("filter", text); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package driver_test
+package durable_test
 
 import (
 	"encoding/binary"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // The model explores all orders of events of one intent: workers that claim, send, crash and
@@ -58,7 +58,7 @@ type known struct {
 // world is one state of the model. It is a value: its slices are cloned before a change.
 type world struct {
 	now      int
-	record   driver.Record
+	record   durable.Record
 	claims   int  // so far
 	sent     bool // the worker has sent what it holds
 	flying   []request
@@ -66,8 +66,8 @@ type world struct {
 	declined bool // the last request that was processed
 	charges  int
 
-	looked   bool        // a person has looked, once
-	seen     driver.Seen // then; Generation 0: nothing, or decided
+	looked   bool         // a person has looked, once
+	seen     durable.Seen // then; Generation 0: nothing, or decided
 	sawDone  bool
 	sawTruth bool // the person knows that no request can arrive any more
 	redrives int
@@ -112,10 +112,10 @@ func (w *world) String() string {
 // model explores one kind of provider.
 type model struct {
 	modelProvider
-	terms   driver.Terms // the argument of Decide
-	keyTTL  int          // of the provider, in ticks
-	anySeen bool         // decisions do not name what was seen
-	noErase bool         // a person erases nothing
+	terms   durable.Terms // the argument of Decide
+	keyTTL  int           // of the provider, in ticks
+	anySeen bool          // decisions do not name what was seen
+	noErase bool          // a person erases nothing
 	queue   []world
 	visited map[string]bool
 	bad     string
@@ -123,13 +123,13 @@ type model struct {
 
 func explore(p modelProvider, change func(*model)) *model {
 	m := &model{modelProvider: p, keyTTL: modelTTL, visited: map[string]bool{}}
-	m.terms = driver.Terms{KeyTTL: -1, VisibilityDelay: modelDelay * tick, CanQuery: p.canQuery}
+	m.terms = durable.Terms{KeyTTL: -1, VisibilityDelay: modelDelay * tick, CanQuery: p.canQuery}
 	if p.honoursKeys {
 		m.terms.KeyTTL = modelTTL * tick
 	}
 	change(m)
 	start := world{}
-	enqueued, err := driver.Decide(nil, &driver.Event{Kind: driver.EventEnqueue, Intent: driver.Intent{ID: id, Gateway: "psp"}}, epoch)
+	enqueued, err := durable.Decide(nil, &durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{ID: id, Gateway: "psp"}}, epoch)
 	if err != nil {
 		panic(err)
 	}
@@ -147,9 +147,9 @@ func (m *model) add(w world, how string) {
 	switch {
 	case w.charges > 1:
 		m.bad = how + ": charged twice: " + w.String()
-	case w.record.State == driver.StateDone && w.charges == 0:
+	case w.record.State == durable.StateDone && w.charges == 0:
 		m.bad = how + ": done, and not charged: " + w.String()
-	case w.record.State == driver.StateCanceled && w.charges > 0:
+	case w.record.State == durable.StateCanceled && w.charges > 0:
 		m.bad = how + ": erased as not charged, and charged: " + w.String()
 	}
 	if key := w.id(); !m.visited[key] {
@@ -159,9 +159,9 @@ func (m *model) add(w world, how string) {
 }
 
 // decide applies an event, if it is possible.
-func (m *model) decide(w world, e driver.Event, how string, change func(*world)) {
+func (m *model) decide(w world, e durable.Event, how string, change func(*world)) {
 	e.Intent.ID, e.Terms = id, &m.terms
-	got, err := driver.Decide(&w.record, &e, epoch.Add(time.Duration(w.now)*tick))
+	got, err := durable.Decide(&w.record, &e, epoch.Add(time.Duration(w.now)*tick))
 	if err != nil {
 		return
 	}
@@ -177,7 +177,7 @@ func (m *model) step(w world) {
 	for i := range w.flying {
 		m.arrive(w, i)
 	}
-	if w.record.State == driver.StateDone && len(w.flying) == 0 {
+	if w.record.State == durable.StateDone && len(w.flying) == 0 {
 		return // nothing can happen any more
 	}
 	m.pass(w)
@@ -188,7 +188,7 @@ func (m *model) step(w world) {
 // pass lets a tick pass. A request that was given up arrives before its last tick, or
 // never. A worker ends the resend of an intent in doubt before its key ends.
 func (m *model) pass(w world) {
-	if w.now == modelEnd || w.record.State == driver.StateSending && m.mustEnd(&w) {
+	if w.now == modelEnd || w.record.State == durable.StateSending && m.mustEnd(&w) {
 		return
 	}
 	w.now++
@@ -205,24 +205,24 @@ func (m *model) mustEnd(w *world) bool {
 // work is a step of the worker that holds the intent, or a claim by another one.
 func (m *model) work(w world) {
 	if w.claims < 3 {
-		m.decide(w, driver.Event{Kind: driver.EventClaim, Worker: "w"}, "claim", func(w *world) { w.sent, w.claims = false, w.claims+1 })
+		m.decide(w, durable.Event{Kind: durable.EventClaim, Worker: "w"}, "claim", func(w *world) { w.sent, w.claims = false, w.claims+1 })
 	}
 	if !w.record.State.Held() {
 		return
 	}
 	switch {
-	case w.record.State == driver.StateQuerying:
+	case w.record.State == durable.StateQuerying:
 		m.query(w)
 	case !w.sent && !m.mustEnd(&w):
 		sending := w
 		sending.sent = true
-		sending.flying = append(slices.Clone(w.flying), request{driver.IdempotencyKey(id, w.record.Epoch), true, 0})
+		sending.flying = append(slices.Clone(w.flying), request{durable.IdempotencyKey(id, w.record.Epoch), true, 0})
 		m.add(sending, "send")
 	default:
-		m.finish(w, driver.ClassUnknown, "timeout")
+		m.finish(w, durable.ClassUnknown, "timeout")
 	}
 	// The worker crashes before its send, during it, or before it records the outcome.
-	m.decide(w, driver.Event{Kind: driver.EventLeaseExpired, Worker: "w"}, "crash", (*world).giveUp)
+	m.decide(w, durable.Event{Kind: durable.EventLeaseExpired, Worker: "w"}, "crash", (*world).giveUp)
 }
 
 // giveUp ends the wait of the worker. Its request may arrive later.
@@ -234,12 +234,12 @@ func (w *world) giveUp() {
 	}
 }
 
-func (m *model) finish(w world, class driver.Class, how string) {
-	for _, action := range []driver.Action{driver.Retry, driver.Bury} {
-		e := driver.Event{
-			Kind: driver.EventFinish, Worker: w.record.Worker, Generation: w.record.Generation,
-			Outcome:  driver.Outcome{Class: class, Status: 402}, // a decline that the provider's key store gave
-			Decision: driver.Decision{Action: action, At: epoch.Add(time.Duration(w.now) * tick)},
+func (m *model) finish(w world, class durable.Class, how string) {
+	for _, action := range []durable.Action{durable.Retry, durable.Bury} {
+		e := durable.Event{
+			Kind: durable.EventFinish, Worker: w.record.Worker, Generation: w.record.Generation,
+			Outcome:  durable.Outcome{Class: class, Status: 402}, // a decline that the provider's key store gave
+			Decision: durable.Decision{Action: action, At: epoch.Add(time.Duration(w.now) * tick)},
 		}
 		m.decide(w, e, how, (*world).giveUp)
 	}
@@ -276,9 +276,9 @@ func (m *model) arrive(w world, i int) {
 		if !f.waited {
 			continue
 		}
-		class := driver.ClassSucceeded
+		class := durable.ClassSucceeded
 		if declined {
-			class = driver.ClassDeclined
+			class = durable.ClassDeclined
 		}
 		m.finish(after, class, "response")
 	}
@@ -286,14 +286,14 @@ func (m *model) arrive(w world, i int) {
 
 // query is answered by what the provider knows now.
 func (m *model) query(w world) {
-	class := driver.ClassNotFound
+	class := durable.ClassNotFound
 	switch {
 	case w.charges > 0:
-		class = driver.ClassSucceeded
+		class = durable.ClassSucceeded
 	case w.declined:
-		class = driver.ClassDeclined
+		class = durable.ClassDeclined
 	}
-	for _, class := range []driver.Class{class, driver.ClassUnknown} {
+	for _, class := range []durable.Class{class, durable.ClassUnknown} {
 		m.finish(w, class, "query")
 	}
 }
@@ -302,33 +302,33 @@ func (m *model) query(w world) {
 // provider's ledger of that time, if it was complete.
 func (m *model) person(w world) {
 	r := &w.record
-	if !w.looked && (r.State == driver.StateDead || r.State == driver.StateUnknown) {
+	if !w.looked && (r.State == durable.StateDead || r.State == durable.StateUnknown) {
 		looked := w
 		looked.looked, looked.seen, looked.sawDone, looked.sawTruth = true, r.Seen(), w.charges > 0, len(w.flying) == 0
 		m.add(looked, "a person looks")
 	}
-	if r.State == driver.StateDead && !m.noErase { // one that is done stays as it is
-		m.decide(w, driver.Event{Kind: driver.EventErase, By: "ann"}, "erase", nil)
+	if r.State == durable.StateDead && !m.noErase { // one that is done stays as it is
+		m.decide(w, durable.Event{Kind: durable.EventErase, By: "ann"}, "erase", nil)
 	}
 	if w.seen.Generation == 0 {
 		return
 	}
-	decision := driver.Event{By: "ann", Generation: w.seen.Generation, DeadLetterID: int64(w.seen.Letter)}
+	decision := durable.Event{By: "ann", Generation: w.seen.Generation, DeadLetterID: int64(w.seen.Letter)}
 	if m.anySeen {
 		decision.Generation = 0
 	}
 	if w.redrives < 2 {
 		redrive := decision
-		redrive.Kind = driver.EventRedrive
+		redrive.Kind = durable.EventRedrive
 		m.decide(w, redrive, "redrive", func(w *world) { w.redrives++ })
 	}
 	if w.sawTruth || w.sawDone {
 		resolve := decision
-		resolve.Kind, resolve.Outcome.Class = driver.EventResolve, driver.ClassNotFound
+		resolve.Kind, resolve.Outcome.Class = durable.EventResolve, durable.ClassNotFound
 		if w.sawDone {
-			resolve.Outcome.Class = driver.ClassSucceeded
+			resolve.Outcome.Class = durable.ClassSucceeded
 		}
-		m.decide(w, resolve, "resolve", func(w *world) { w.seen = driver.Seen{} })
+		m.decide(w, resolve, "resolve", func(w *world) { w.seen = durable.Seen{} })
 	}
 }
 

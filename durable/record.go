@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"encoding/binary"
@@ -226,7 +226,7 @@ func (s Seen) Event(kind EventKind) Event {
 // Validate returns an ErrInvalid if Generation is not that of a Record.
 func (s Seen) Validate() error {
 	if s.Generation <= 0 {
-		return Invalidf("Seen.Generation is %d, want that of a Record", s.Generation)
+		return invalidf("Seen.Generation is %d, want that of a Record", s.Generation)
 	}
 	return nil
 }

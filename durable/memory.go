@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"bytes"
@@ -58,8 +58,8 @@ func locked[T any](ctx context.Context, m *Memory, invalid error, verb func(now 
 	return verb(now)
 }
 
-// MoveClock sets the clock of a Memory forward, or back if by is negative.
-func MoveClock(m *Memory, by time.Duration) {
+// moveClock sets the clock forward, or back if by is negative.
+func (m *Memory) moveClock(by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ahead += by

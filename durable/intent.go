@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ const (
 
 // Errors of stores and Engines. Find them with errors.Is.
 var (
-	// ErrInvalid means that an argument is invalid. Nothing was changed.
+	// ErrInvalid means that an argument or the configuration is invalid. Nothing was changed.
 	ErrInvalid = errors.New("durable: invalid")
 
 	// ErrMismatch means that the ID belongs to an intent with another gateway or payload, which
@@ -82,7 +82,7 @@ type Intent struct {
 // ValidID returns an ErrInvalid that says what is wrong with an ID.
 func ValidID(id idempotency.ID) error {
 	if err := id.Validate(); err != nil {
-		return Invalidf("%w", err)
+		return invalidf("%w", err)
 	}
 	return nil
 }
@@ -94,24 +94,24 @@ func (in *Intent) Validate() error {
 	}
 	switch {
 	case in.Gateway == "":
-		return Invalidf("Intent.Gateway is empty")
+		return invalidf("Intent.Gateway is empty")
 	case len(in.Payload) > LongestPayload:
-		return Invalidf("Intent.Payload has %d bytes, want at most %d", len(in.Payload), LongestPayload)
+		return invalidf("Intent.Payload has %d bytes, want at most %d", len(in.Payload), LongestPayload)
 	case !in.Deadline.IsZero() && !in.NotBefore.IsZero() && !in.NotBefore.Before(in.Deadline):
-		return Invalidf("Intent.Deadline is not after NotBefore")
+		return invalidf("Intent.Deadline is not after NotBefore")
 	}
 	for _, at := range [...]time.Time{in.NotBefore, in.Deadline} {
 		if err := validTime(at); err != nil {
 			return err
 		}
 	}
-	if err := ValidateName("gateway", in.Gateway); err != nil {
+	if err := validateName("gateway", in.Gateway); err != nil {
 		return err
 	}
-	if err := ValidateName("fingerprint", string(in.Fingerprint)); err != nil {
+	if err := validateName("fingerprint", string(in.Fingerprint)); err != nil {
 		return err
 	}
-	return ValidateName("batch", in.Batch)
+	return validateName("batch", in.Batch)
 }
 
 // FingerprintOf returns the fingerprint that is stored with the intent: a hash of its
@@ -142,27 +142,27 @@ type Receipt struct {
 // validTime returns an ErrInvalid for a time that not all databases can store.
 func validTime(at time.Time) error {
 	if !at.IsZero() && (at.Year() < 1970 || at.Year() > 9999) {
-		return Invalidf("the year of a time is %d, want 1970 to 9999", at.Year())
+		return invalidf("the year of a time is %d, want 1970 to 9999", at.Year())
 	}
 	return nil
 }
 
-// ValidateName returns an ErrInvalid if the name cannot be stored: it is longer than 512 bytes,
+// validateName returns an ErrInvalid if the name cannot be stored: it is longer than 512 bytes,
 // not UTF-8, or has a NUL.
-func ValidateName(what, value string) error {
+func validateName(what, value string) error {
 	switch {
 	case len(value) > maxName:
-		return Invalidf("%s has %d bytes, want at most %d", what, len(value), maxName)
+		return invalidf("%s has %d bytes, want at most %d", what, len(value), maxName)
 	case !utf8.ValidString(value):
-		return Invalidf("%s is not UTF-8", what)
+		return invalidf("%s is not UTF-8", what)
 	case strings.ContainsRune(value, 0):
-		return Invalidf("%s contains NUL", what)
+		return invalidf("%s contains NUL", what)
 	}
 	return nil
 }
 
-// Invalidf returns an ErrInvalid.
-func Invalidf(format string, args ...any) error {
+// invalidf returns an ErrInvalid.
+func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 

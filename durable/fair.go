@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import (
 	"cmp"

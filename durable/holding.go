@@ -1,4 +1,4 @@
-package driver
+package durable
 
 import "time"
 
@@ -50,16 +50,16 @@ func (h *Hold) Holder() string {
 func (h *Hold) Validate() error {
 	switch {
 	case h.Gateway == "":
-		return Invalidf("Hold.Gateway is empty")
+		return invalidf("Hold.Gateway is empty")
 	case h.Provider && (h.Until.IsZero() || h.By != "" || h.ReleasedBy != ""):
-		return Invalidf("Hold of a provider: Until is %v and By %q, want a time and no person", h.Until, h.By+h.ReleasedBy)
+		return invalidf("Hold of a provider: Until is %v and By %q, want a time and no person", h.Until, h.By+h.ReleasedBy)
 	case !h.Provider && h.Scope != "":
-		return Invalidf("Hold.Scope is %q, want none: only a provider's hold has one", h.Scope)
+		return invalidf("Hold.Scope is %q, want none: only a provider's hold has one", h.Scope)
 	case !h.Provider && h.By == "" && h.ReleasedBy == "":
-		return Invalidf("Hold.By is empty")
+		return invalidf("Hold.By is empty")
 	}
 	for _, each := range [...][2]string{{"Gateway", h.Gateway}, {"Scope", h.Scope}, {"By", h.By}, {"Note", h.Note}, {"ReleasedBy", h.ReleasedBy}} {
-		if err := ValidateName("Hold."+each[0], each[1]); err != nil {
+		if err := validateName("Hold."+each[0], each[1]); err != nil {
 			return err
 		}
 	}

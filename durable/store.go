@@ -1,11 +1,4 @@
-// Package driver defines the interface that a store of package durable implements. It is internal until
-// v0.1.0, because the interface may change until then. Package durable has aliases of the types that
-// programs use.
-//
-// A [Store] reads rows, asks [Decide] for the transition, and writes the [Change]. All
-// rules of the state machine are in Decide, which is a pure function. A store passes the
-// tests of package storetest.
-package driver
+package durable
 
 import (
 	"cmp"
@@ -15,12 +8,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Store keeps intents. Each verb is one commit: it reads and locks the rows, asks Decide, and
-// writes the Change. So the transitions of State are the only ones, and a crash between two
+// Store keeps the intents: a sqlitestore, a pgstore, or Memory. Each verb is one commit: it reads and locks the rows, asks Decide for the
+// transition, and writes the Change. All rules of the state machine are in Decide. So the transitions of State are the only ones, and a crash between two
 // verbs loses nothing.
 //
 // Implementations are safe for concurrent use. They are durable when a verb has returned nil,
-// use the database's clock alone, and pass the suite of package storetest. A verb returns the context's error
+// and use the database's clock alone. A verb returns the context's error
 // if its context ended. After an error that is not one of this package's, the verb may have
 // been committed or not, and can be repeated.
 //
@@ -253,12 +246,12 @@ func (c *Claim) Validate() error {
 	if err := validWorker(c.Worker); err != nil {
 		return err
 	}
-	if c.Lease <= 0 || c.Lease > MaxWait || c.Limit <= 0 {
-		return Invalidf("Claim: Lease is %v and Limit %d, want positive values", c.Lease, c.Limit)
+	if c.Lease <= 0 || c.Lease > maxWait || c.Limit <= 0 {
+		return invalidf("Claim: Lease is %v and Limit %d, want positive values", c.Lease, c.Limit)
 	}
 	for name, a := range c.Gateways {
 		if a.Limit < 0 || a.PerScope <= 0 {
-			return Invalidf("Claim.Gateways[%q]: Limit is %d and PerScope %d, want at least 0 and 1", name, a.Limit, a.PerScope)
+			return invalidf("Claim.Gateways[%q]: Limit is %d and PerScope %d, want at least 0 and 1", name, a.Limit, a.PerScope)
 		}
 	}
 	if c.ID != nil {
@@ -287,8 +280,8 @@ func (c *Claim) MayTakeAlone(r *Record, now time.Time) bool {
 // ValidateHeartbeat returns an ErrInvalid that says what is wrong with the arguments of
 // Heartbeat.
 func ValidateHeartbeat(worker string, lease time.Duration) error {
-	if lease < 0 || lease > MaxWait {
-		return Invalidf("Heartbeat: lease is %v, want 0 to %v", lease, MaxWait)
+	if lease < 0 || lease > maxWait {
+		return invalidf("Heartbeat: lease is %v, want 0 to %v", lease, maxWait)
 	}
 	return validWorker(worker)
 }
@@ -300,7 +293,7 @@ func ValidEvent(e *Event) error {
 	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel, EventErase:
 		return nil
 	default:
-		return Invalidf("Apply: Event.Kind is %v, want an event of Apply", e.Kind)
+		return invalidf("Apply: Event.Kind is %v, want an event of Apply", e.Kind)
 	}
 }
 
