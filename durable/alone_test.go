@@ -15,7 +15,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -242,7 +241,7 @@ func TestSuspect_isSentAlone(t *testing.T) {
 			suspects := several("suspect", 3)
 			for i := range suspects {
 				suspects[i].Key = fmt.Sprint("suspect ", i)
-				require.NoError(t, errOf(store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: suspects[i]}})))
+				require.NoError(t, errOf(store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: suspects[i]}})))
 				loses(t, store, suspects[i])
 			}
 			e.Store = &shaky{Store: store, fail: func(string) error {
@@ -365,7 +364,7 @@ func TestLogTrace_lostLeasesAndClock(t *testing.T) {
 		Intent: in, State: durable.StateSending, Worker: "w", Epoch: 1, Generation: 12, LostLeases: 11, InDoubt: true,
 		CreatedAt: epoch, UpdatedAt: epoch, NextAt: epoch,
 	}
-	lost, err := driver.Decide(&r, &driver.Event{Kind: driver.EventLeaseExpired, Intent: in, Worker: "w"}, epoch.Add(time.Minute))
+	lost, err := durable.Decide(&r, &durable.Event{Kind: durable.EventLeaseExpired, Intent: in, Worker: "w"}, epoch.Add(time.Minute))
 	require.NoError(t, err)
 	trace.Changed(&lost)
 	assert.Contains(t, log.String(), "level=ERROR msg=\"durable intent_dead\" event=intent_dead")

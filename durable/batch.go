@@ -2,8 +2,6 @@ package durable
 
 import (
 	"context"
-
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // batchPage is the number of intents of one commit.
@@ -17,14 +15,14 @@ func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]Result, 
 	if err != nil {
 		return nil, err
 	}
-	results := make([]driver.Result, 0, len(intents))
-	events := make([]driver.Event, 0, min(len(intents), batchPage))
+	results := make([]Result, 0, len(intents))
+	events := make([]Event, 0, min(len(intents), batchPage))
 	for len(intents) > 0 {
 		page := intents[:min(len(intents), batchPage)]
 		intents = intents[len(page):]
 		events = events[:0]
 		for i := range page {
-			events = append(events, driver.Event{Kind: driver.EventEnqueue, Intent: page[i]})
+			events = append(events, Event{Kind: EventEnqueue, Intent: page[i]})
 		}
 		done, err := c.enqueueAll(ctx, events)
 		results = append(results, done...)
@@ -36,9 +34,9 @@ func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]Result, 
 }
 
 // enqueueAll enqueues the intents for the gateways of the Engine.
-func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]Result, error) {
-	results := make([]driver.Result, len(events))
-	known := make([]driver.Event, 0, len(events))
+func (c *core) enqueueAll(ctx context.Context, events []Event) ([]Result, error) {
+	results := make([]Result, len(events))
+	known := make([]Event, 0, len(events))
 	places := make([]int, 0, len(events))
 	for i := range events {
 		if results[i].Err = c.routed(events[i].Intent.Gateway); results[i].Err == nil {
@@ -63,19 +61,19 @@ func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]Result,
 // routed returns an ErrInvalid if the Engine has no such gateway.
 func (c *core) routed(gateway string) error {
 	if _, ok := c.routes[gateway]; !ok {
-		return driver.Invalidf("Intent.Gateway is %q, want a key of Engine.Gateways", gateway)
+		return invalidf("Intent.Gateway is %q, want a key of Engine.Gateways", gateway)
 	}
 	return nil
 }
 
 // applyAll applies events for a caller.
-func (c *core) applyAll(ctx context.Context, events []driver.Event) ([]Result, error) {
+func (c *core) applyAll(ctx context.Context, events []Event) ([]Result, error) {
 	results, err := c.Store.Apply(ctx, events)
 	if err != nil {
 		return nil, err
 	}
 	for i := range results {
-		if results[i].Err == nil && results[i].Step != driver.StepKeep {
+		if results[i].Err == nil && results[i].Step != StepKeep {
 			c.Trace.changed(&results[i].Change)
 		}
 	}

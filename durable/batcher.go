@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -24,9 +23,9 @@ type outcomeBatcher struct {
 // pendingOutcome is an outcome that is not stored yet.
 type pendingOutcome struct {
 	record *Record // as it was claimed
-	event  driver.Event
+	event  Event
 	again  bool // it was tried before, and may have been stored then
-	result driver.Result
+	result Result
 	err    error
 	over   chan bool // true: it was tried; false: lead
 }
@@ -36,7 +35,7 @@ const maxOutcomeBatch = 500
 
 // store stores the outcome of an attempt. It tries until ctx ends; after that the intent is
 // reaped.
-func (s *outcomeBatcher) store(ctx context.Context, record *Record, event driver.Event) (driver.Change, error) {
+func (s *outcomeBatcher) store(ctx context.Context, record *Record, event Event) (Change, error) {
 	own := &pendingOutcome{record: record, event: event, over: make(chan bool, 1)}
 	for {
 		if s.join(own) || !<-own.over {
@@ -47,7 +46,7 @@ func (s *outcomeBatcher) store(ctx context.Context, record *Record, event driver
 			return s.outcome(ctx, own)
 		}
 		if ctx.Err() != nil {
-			return driver.Change{}, own.err
+			return Change{}, own.err
 		}
 		// The leader has given up, because its own context has ended.
 	}
@@ -81,11 +80,11 @@ func (s *outcomeBatcher) lead(ctx context.Context) {
 }
 
 func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*pendingOutcome) {
-	events := make([]driver.Event, len(batch))
+	events := make([]Event, len(batch))
 	for i, b := range batch {
 		events[i] = b.event
 	}
-	apply := func(ctx context.Context) ([]driver.Result, error) { return s.core.Store.Apply(ctx, events) }
+	apply := func(ctx context.Context) ([]Result, error) { return s.core.Store.Apply(ctx, events) }
 	results, err := bounded(ctx, s.core, apply)
 	for wait := 10 * time.Millisecond; err != nil; wait = min(2*wait, time.Second) {
 		for _, b := range batch {
@@ -107,23 +106,23 @@ func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*pendingOutcome) 
 
 // outcome returns the Change that the store made. If a repeated try is fenced, an earlier one
 // may have been stored: then the journal has it, and Decide returns its Change.
-func (s *outcomeBatcher) outcome(ctx context.Context, own *pendingOutcome) (driver.Change, error) {
-	if !own.again || !errors.Is(own.result.Err, driver.ErrFenced) {
+func (s *outcomeBatcher) outcome(ctx context.Context, own *pendingOutcome) (Change, error) {
+	if !own.again || !errors.Is(own.result.Err, ErrFenced) {
 		return own.result.Change, own.result.Err
 	}
 	attempts, err := s.core.Store.Attempts(ctx, own.record.ID)
 	if err != nil {
-		return driver.Change{}, errors.Join(own.result.Err, err)
+		return Change{}, errors.Join(own.result.Err, err)
 	}
 	for i := range attempts {
 		found := &attempts[i]
 		if found.Generation != own.event.Generation || found.FinishedAt.IsZero() {
 			continue
 		}
-		change, err := driver.Decide(own.record, &own.event, found.FinishedAt)
+		change, err := Decide(own.record, &own.event, found.FinishedAt)
 		if err == nil && change.FinishedAttempt.SameEnd(found) {
 			return change, nil
 		}
 	}
-	return driver.Change{}, own.result.Err
+	return Change{}, own.result.Err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -23,14 +22,14 @@ type slow struct {
 	turn chan struct{} // a channel, because the clock of synctest does not advance during a mutex wait
 }
 
-func (s *slow) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+func (s *slow) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	time.Sleep(3 * time.Millisecond)
 	return s.shaky.Apply(ctx, events)
 }
 
-func (s *slow) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
+func (s *slow) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	time.Sleep(3 * time.Millisecond)
@@ -71,7 +70,7 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 			var opened *durable.DeadLetter
 			failed := 0
 			e.Trace = &durable.Trace{
-				Changed: func(c *driver.Change) {
+				Changed: func(c *durable.Change) {
 					if c.FinishedAttempt != nil {
 						states, opened = append(states, c.Record.State), c.DeadLettered
 					}
@@ -110,7 +109,7 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 		var mu sync.Mutex
 		var failures []error
 		e.Trace = &durable.Trace{
-			Changed: func(c *driver.Change) { assert.Nil(t, c.FinishedAttempt, "%v", c) },
+			Changed: func(c *durable.Change) { assert.Nil(t, c.FinishedAttempt, "%v", c) },
 			Failed: func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -131,7 +130,7 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 		<-ended
 		assertState(t, e, in.ID, durable.StateUnknown)
 		require.NotEmpty(t, failures)
-		require.ErrorIs(t, failures[len(failures)-1], driver.ErrFenced)
+		require.ErrorIs(t, failures[len(failures)-1], durable.ErrFenced)
 	})
 }
 
@@ -148,7 +147,7 @@ func TestBatcher_outcomeNotStored(t *testing.T) {
 		var mu sync.Mutex
 		var last error
 		e.Trace = &durable.Trace{
-			Changed: func(c *driver.Change) { assert.NotEmpty(t, c.Record.ID.Key) },
+			Changed: func(c *durable.Change) { assert.NotEmpty(t, c.Record.ID.Key) },
 			Failed: func(err error) {
 				mu.Lock()
 				defer mu.Unlock()

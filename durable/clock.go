@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // ErrClockMoved is reported to Trace.Failed if the clock of the store was set. VisibilityDelay begins
@@ -90,7 +88,7 @@ func (c *core) rebase(ctx context.Context) {
 
 // termsOf returns the terms of an intent. A send from before the store's clock was set may take effect
 // for a VisibilityDelay from then on.
-func (c *core) termsOf(r *route, record *Record) driver.Terms {
+func (c *core) termsOf(r *route, record *Record) Terms {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	terms := r.terms

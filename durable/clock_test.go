@@ -14,7 +14,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -103,7 +102,7 @@ func TestClock_inDoubt(t *testing.T) {
 				enqueue(t, e, several("comp1", payments)...)
 				running(t, e)
 				time.Sleep(45 * time.Second)
-				driver.MoveClock(store, by)
+				durable.MoveClock(store, by)
 				moved = time.Now()
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -149,8 +148,8 @@ func TestClock_setBack(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		enqueue(t, e, pay("comp1", "in flight"))
 		time.Sleep(2*time.Second - time.Millisecond)
-		require.NoError(t, errOf(store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: pay("comp1", "due")}})))
-		driver.MoveClock(store, -time.Hour)
+		require.NoError(t, errOf(store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: pay("comp1", "due")}})))
+		durable.MoveClock(store, -time.Hour)
 		moved := time.Since(began)
 		time.Sleep(40 * time.Minute)
 		synctest.Wait()
@@ -180,22 +179,22 @@ func TestClock_setBackDuringVerb(t *testing.T) {
 		store := calls.Store.(*durable.Memory)
 		running(t, e)
 		time.Sleep(time.Second)
-		driver.MoveClock(store, -time.Hour)
+		durable.MoveClock(store, -time.Hour)
 		time.Sleep(10 * time.Second) // the Engine has noticed it
 
-		driver.MoveClock(store, time.Hour) // for another process, which does not know yet
-		require.NoError(t, errOf(store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: pay("comp1", "late")}})))
-		claimed, err := store.Claim(t.Context(), driver.Claim{
-			Worker: "w", Lease: time.Hour, Limit: 1, Gateways: map[string]driver.Allowance{"psp": {Limit: 1, PerScope: 1}},
+		durable.MoveClock(store, time.Hour) // for another process, which does not know yet
+		require.NoError(t, errOf(store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: pay("comp1", "late")}})))
+		claimed, err := store.Claim(t.Context(), durable.Claim{
+			Worker: "w", Lease: time.Hour, Limit: 1, Gateways: map[string]durable.Allowance{"psp": {Limit: 1, PerScope: 1}},
 		})
 		require.NoError(t, err)
 		require.Len(t, claimed.Changes, 1)
 		r := &claimed.Changes[0].Record
-		require.NoError(t, errOf(store.Apply(t.Context(), []driver.Event{{
-			Kind: driver.EventFinish, Intent: r.Intent, Worker: "w", Generation: r.Generation, Terms: &driver.Terms{},
+		require.NoError(t, errOf(store.Apply(t.Context(), []durable.Event{{
+			Kind: durable.EventFinish, Intent: r.Intent, Worker: "w", Generation: r.Generation, Terms: &durable.Terms{},
 			Outcome: durable.Outcome{Class: durable.ClassFailed}, Decision: durable.Decision{At: claimed.Now.Add(time.Minute)},
 		}})))
-		driver.MoveClock(store, -time.Hour)
+		durable.MoveClock(store, -time.Hour)
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		assertState(t, e, r.ID, durable.StateDone)
@@ -217,7 +216,7 @@ func TestClock_latency(t *testing.T) {
 			store := &shaky{Store: new(durable.Memory)}
 			began := time.Now()
 			n := 0
-			store.claimed = func(_ driver.Claim, claimed *driver.Claimed) {
+			store.claimed = func(_ durable.Claim, claimed *durable.Claimed) {
 				if n++; n%2 == 0 {
 					time.Sleep(10 * time.Second)
 				}

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -25,11 +24,11 @@ type core struct {
 	batcher outcomeBatcher
 
 	mu       sync.Mutex
-	workers  []*worker                         // the last is the one that claims
-	busy     int                               // worker slots that are in use
-	unstored int                               // outcomes that are not stored yet
-	inFlight map[driver.QueueKey]int           // intents that are sent
-	waits    map[driver.QueueKey]*providerHold // without a scope: of the whole gateway
+	workers  []*worker                  // the last is the one that claims
+	busy     int                        // worker slots that are in use
+	unstored int                        // outcomes that are not stored yet
+	inFlight map[QueueKey]int           // intents that are sent
+	waits    map[QueueKey]*providerHold // without a scope: of the whole gateway
 	alone    aloneTurn
 	clock    storeClock
 }
@@ -47,7 +46,7 @@ type route struct {
 	gateway Gateway
 	finder  Finder // nil: the provider cannot be queried
 	policy  Policy
-	terms   driver.Terms
+	terms   Terms
 
 	workers, perTenant int
 	perScope           bool // the provider limits each scope
@@ -65,7 +64,7 @@ func newCore(e *Engine) *core {
 		DrainTimeout: max(cmp.Or(e.DrainTimeout, defaultDrainTimeout), 0),
 		Timeout:      cmp.Or(e.Timeout, defaultTimeout), Retention: cmp.Or(e.Retention, defaultRetention), Trace: e.Trace,
 	}
-	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[driver.QueueKey]int), waits: make(map[driver.QueueKey]*providerHold)}
+	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[QueueKey]int), waits: make(map[QueueKey]*providerHold)}
 	c.batcher.core = c
 	perTenant := min(cmp.Or(e.PerTenant, max(s.Concurrency/4, 1)), s.Concurrency)
 	for name, gateway := range e.Gateways {
@@ -140,7 +139,7 @@ func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idemp
 	began := time.Now()
 	claiming, cancel := s.claiming(ctx)
 	defer cancel()
-	claimed, err := bounded(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
+	claimed, err := bounded(claiming, c, func(ctx context.Context) (Claimed, error) { return c.Store.Claim(ctx, claim) })
 	rebase := false
 	if err == nil {
 		s.ahead = time.Since(claimed.Now)
@@ -171,11 +170,11 @@ func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idemp
 }
 
 // prepare reserves worker slots for a claim. nil: none are free, or a Suspect is sent alone.
-func (c *core) prepare(s *session, limit int, only *idempotency.ID) (driver.Claim, *worker) {
+func (c *core) prepare(s *session, limit int, only *idempotency.ID) (Claim, *worker) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	claim := driver.Claim{Lease: c.LeaseDuration, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes)), Waiting: make(map[driver.QueueKey]bool)}
+	claim := Claim{Lease: c.LeaseDuration, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]Allowance, len(c.routes)), Waiting: make(map[QueueKey]bool)}
 	may, alone := c.mayClaim(s, now)
 	if !may || claim.Limit <= 0 {
 		return claim, nil
@@ -185,8 +184,8 @@ func (c *core) prepare(s *session, limit int, only *idempotency.ID) (driver.Clai
 		claim.Limit = 1
 	}
 	for name, r := range c.routes {
-		a := driver.Allowance{Terms: r.terms, PerScope: r.perTenant, Cursor: r.cursor}
-		permits := c.permits(&claim, driver.QueueKey{Gateway: name}, r.inFlight, now)
+		a := Allowance{Terms: r.terms, PerScope: r.perTenant, Cursor: r.cursor}
+		permits := c.permits(&claim, QueueKey{Gateway: name}, r.inFlight, now)
 		if only == nil {
 			a.Limit = r.health.take(now, min(r.workers-r.inFlight, claim.Limit, permits))
 		}
@@ -202,7 +201,7 @@ func (c *core) prepare(s *session, limit int, only *idempotency.ID) (driver.Clai
 }
 
 // take notes what a claim got, and gives back what it did not use.
-func (c *core) take(s *session, claim *driver.Claim, claimed *driver.Claimed, w *worker, began time.Time, err error) {
+func (c *core) take(s *session, claim *Claim, claimed *Claimed, w *worker, began time.Time, err error) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +209,7 @@ func (c *core) take(s *session, claim *driver.Claim, claimed *driver.Claimed, w 
 	started := false
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
-		key := driver.QueueKeyOf(&change.Record)
+		key := QueueKeyOf(&change.Record)
 		r := c.routes[key.Gateway]
 		if r != nil && claim.ID == nil {
 			r.cursor = key.Scope
@@ -328,7 +327,7 @@ func (c *core) stored(s *session, a *attempt, ok bool) {
 
 // free gives back the slot of an attempt.
 func (c *core) free(a *attempt) {
-	key := driver.QueueKeyOf(&a.change.Record)
+	key := QueueKeyOf(&a.change.Record)
 	c.mu.Lock()
 	c.busy--
 	a.route.inFlight--
@@ -343,7 +342,7 @@ func (c *core) free(a *attempt) {
 func (c *core) reap(ctx context.Context) {
 	const page = 100
 	for {
-		changes, err := bounded(ctx, c, func(ctx context.Context) ([]driver.Change, error) { return c.Store.Reap(ctx, page) })
+		changes, err := bounded(ctx, c, func(ctx context.Context) ([]Change, error) { return c.Store.Reap(ctx, page) })
 		c.report(ctx, changes, err)
 		if err != nil || len(changes) < page {
 			return
@@ -352,7 +351,7 @@ func (c *core) reap(ctx context.Context) {
 }
 
 // report calls the hooks for what a verb did, or for its error.
-func (c *core) report(ctx context.Context, changes []driver.Change, err error) {
+func (c *core) report(ctx context.Context, changes []Change, err error) {
 	if err != nil && ctx.Err() == nil {
 		c.Trace.failed(err)
 	}

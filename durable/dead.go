@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Redrive is how dead letters are redriven.
@@ -51,7 +49,7 @@ func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (JobID
 // how.PerSecond and SeenAt have no effect. It returns ErrStale if the intent has
 // changed since, ErrInvalidState if it was not dead, and ErrNotFound.
 func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
-	event := seen.Event(driver.EventRedrive)
+	event := seen.Event(EventRedrive)
 	event.By, event.Note = how.By, how.Note
 	return e.decideSeen(ctx, seen, event)
 }
@@ -63,13 +61,13 @@ func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
 // ErrStale: the intent has changed since the person saw it. ErrInvalidState: it was neither
 // unknown nor dead. ErrNotFound: there is none.
 func (e *Engine) Resolve(ctx context.Context, seen Seen, outcome Outcome, by string) error {
-	event := seen.Event(driver.EventResolve)
+	event := seen.Event(EventResolve)
 	event.Outcome, event.By = outcome, by
 	return e.decideSeen(ctx, seen, event)
 }
 
 // decideSeen is decide about what a person saw. The intent may be due then.
-func (e *Engine) decideSeen(ctx context.Context, seen Seen, event driver.Event) error {
+func (e *Engine) decideSeen(ctx context.Context, seen Seen, event Event) error {
 	if err := seen.Validate(); err != nil {
 		return err
 	}
@@ -100,7 +98,7 @@ const jobPage = 200
 
 // workJob works a page of a job, and reports whether there may be more.
 func (c *core) workJob(ctx context.Context) bool {
-	var changes []driver.Change
+	var changes []Change
 	job, err := bounded(ctx, c, func(ctx context.Context) (job Job, err error) {
 		job, changes, err = c.Store.WorkJob(ctx, jobPage)
 		return job, err

@@ -3,8 +3,6 @@ package durable
 import (
 	"math/rand/v2"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Declines is a Policy that repeats some declines, by their code. Schedule decides about the
@@ -43,7 +41,7 @@ func (p Declines) Next(h *History, now time.Time) Decision {
 	if rule.Never || len(rule.After) == 0 {
 		return Decision{Action: Bury, Reason: ReasonDeclined}
 	}
-	wait := min(max(rule.After[min(max(h.Declines, 1), len(rule.After))-1], 0), driver.MaxWait)
+	wait := min(max(rule.After[min(max(h.Declines, 1), len(rule.After))-1], 0), maxWait)
 	if h.Outcome.NotBefore.After(now) {
 		now = h.Outcome.NotBefore
 	}

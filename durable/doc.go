@@ -34,6 +34,11 @@
 // in doubt. The work may be done twice if a provider forgets keys within KeyTTL, or if a send
 // takes effect after VisibilityDelay.
 //
-// Package durable/console is a web page for dead letters, lists, holds and jobs. A store
-// of your own is not possible before v0.1.0. See docs/durable.md.
+// Package durable/console is a web page for dead letters, lists, holds and jobs. See docs/durable.md.
+//
+// # Stores
+//
+// A program gives an [Engine] a sqlitestore, a pgstore or, in tests, a [Memory]. A [Store] of another repository is possible, but the
+// interface may change with each minor release. Only stores need [Event], [Claim], [Step], [Decide], [FairOrder], [AddQueries] and what
+// these take.
 package durable

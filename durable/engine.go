@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
@@ -111,7 +110,7 @@ func (e *Engine) Validate() error {
 	wrong.Check(e.Store == nil, "Store is nil")
 	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "Concurrency, PerTenant or PerGateway is negative")
 	wrong.Check(e.Concurrency > maxConcurrency, fmt.Sprintf("Concurrency is %d, want at most %d", e.Concurrency, maxConcurrency))
-	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < minLeaseDuration || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, minLeaseDuration, driver.MaxWait))
+	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < minLeaseDuration || e.LeaseDuration > maxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, minLeaseDuration, maxWait))
 	wrong.Check(e.PollInterval != 0 && e.PollInterval < minPollInterval, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, minPollInterval))
 	wrong.Duration("DrainTimeout", e.DrainTimeout)
 	wrong.Duration("Timeout", e.Timeout)
@@ -141,7 +140,7 @@ func (e *Engine) validPolicy(wrong *validate.Errors) {
 
 func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gateway) {
 	wrong.Check(name == "", "a gateway has no name")
-	wrong.Append(driver.ValidateName("gateway", name))
+	wrong.Append(validateName("gateway", name))
 	wrong.Check(gateway == nil, fmt.Sprintf("gateway %q is nil", name))
 	wrong.Check(ownConcurrency(gateway) < 0, fmt.Sprintf("gateway %q: Concurrency is negative", name))
 	if v, ok := gateway.(validator); ok {
@@ -192,7 +191,7 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 	if err := c.routed(in.Gateway); err != nil {
 		return Receipt{}, err
 	}
-	result, err := c.apply(ctx, driver.Event{Kind: driver.EventEnqueue, Intent: in})
+	result, err := c.apply(ctx, Event{Kind: EventEnqueue, Intent: in})
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -204,7 +203,7 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 // ErrInvalidState: it is too late, or the result is unknown. ErrNotFound: there is no such
 // intent.
 func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
-	return e.decide(ctx, driver.Event{Kind: driver.EventCancel, Intent: Intent{ID: id}})
+	return e.decide(ctx, Event{Kind: EventCancel, Intent: Intent{ID: id}})
 }
 
 // Find returns an intent. ErrNotFound: there is none.
@@ -252,7 +251,7 @@ func ask[T any](e *Engine, verb func(Store) (T, error)) (T, error) {
 }
 
 // decide applies the event of a person.
-func (e *Engine) decide(ctx context.Context, event driver.Event) error {
+func (e *Engine) decide(ctx context.Context, event Event) error {
 	c, err := e.start()
 	if err == nil {
 		_, err = c.apply(ctx, event)
@@ -261,8 +260,8 @@ func (e *Engine) decide(ctx context.Context, event driver.Event) error {
 }
 
 // apply applies one event for a caller.
-func (c *core) apply(ctx context.Context, event driver.Event) (*driver.Result, error) {
-	results, err := c.applyAll(ctx, []driver.Event{event})
+func (c *core) apply(ctx context.Context, event Event) (*Result, error) {
+	results, err := c.applyAll(ctx, []Event{event})
 	if err != nil {
 		return nil, err
 	}

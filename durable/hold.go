@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Hold stops sending to a gateway, in all processes that share the Store: from now on its
@@ -18,7 +16,7 @@ import (
 // An intent may pass its Deadline, its Policy's MaxAge or the life of its key meanwhile.
 func (e *Engine) Hold(ctx context.Context, gateway string, until time.Time, by, note string) error {
 	if !until.IsZero() && !until.After(time.Now()) {
-		return driver.Invalidf("Hold: until is %v, which has passed", until)
+		return invalidf("Hold: until is %v, which has passed", until)
 	}
 	return e.setHold(ctx, Hold{Gateway: gateway, Until: until, By: by, Note: note})
 }

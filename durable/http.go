@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
@@ -276,9 +275,9 @@ func (e causedError) Error() string {
 	case ok:
 		return neterr.SafeText(failed)
 	case isURL && outer.Err != nil:
-		return driver.ErrorText(outer.Err)
+		return errorText(outer.Err)
 	}
-	return driver.ErrorText(e.error)
+	return errorText(e.error)
 }
 
 // Unwrap returns the error of the Client.

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -145,13 +144,13 @@ type importRun struct {
 	report Report
 
 	page   []RowResult // not yet reported
-	events []driver.Event
+	events []Event
 	places []int // of the events, in page
 }
 
 func (run *importRun) start() (err error) {
 	if run.Engine == nil {
-		return driver.Invalidf("Import.Engine is nil")
+		return invalidf("Import.Engine is nil")
 	}
 	if run.core, err = run.Engine.start(); err != nil {
 		return err
@@ -178,7 +177,7 @@ func (run *importRun) add(number int, row Row) {
 		err = in.Validate()
 	}
 	if first, twice := run.keys[row.Key]; err == nil && twice {
-		err = driver.Invalidf("Row.Key is that of row %d", first)
+		err = invalidf("Row.Key is that of row %d", first)
 	}
 	result := RowResult{Row: number, Key: row.Key}
 	if err != nil {
@@ -186,7 +185,7 @@ func (run *importRun) add(number int, row Row) {
 	} else {
 		run.keys[row.Key] = number
 		run.places = append(run.places, len(run.page))
-		run.events = append(run.events, driver.Event{Kind: driver.EventEnqueue, Intent: in})
+		run.events = append(run.events, Event{Kind: EventEnqueue, Intent: in})
 	}
 	run.page = append(run.page, result)
 }
@@ -214,7 +213,7 @@ func (run *importRun) flush() error {
 }
 
 // judge sets the status of a row.
-func (run *importRun) judge(to *RowResult, result *driver.Result) error {
+func (run *importRun) judge(to *RowResult, result *Result) error {
 	r := &result.Record
 	switch {
 	case errors.Is(result.Err, ErrInvalid):
@@ -222,7 +221,7 @@ func (run *importRun) judge(to *RowResult, result *driver.Result) error {
 		return nil
 	case result.Err != nil && !errors.Is(result.Err, ErrMismatch):
 		return fmt.Errorf("durable: row %d: %w", to.Row, result.Err)
-	case result.Step == driver.StepInsert:
+	case result.Step == StepInsert:
 		to.Status = RowAccepted
 	case result.Revised:
 		to.Status = RowRevised
@@ -251,7 +250,7 @@ func (run *importRun) explain(to *RowResult, r *Record) error {
 
 // invalid is the result of a row that was not enqueued.
 func (to *RowResult) invalid(err error) {
-	to.Status, to.Err, to.Text = RowInvalid, err, driver.ErrorText(err)
+	to.Status, to.Err, to.Text = RowInvalid, err, errorText(err)
 }
 
 // stands returns the status of an existing intent.

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -21,7 +20,7 @@ func TestRun_executesJobs(t *testing.T) {
 		gateway := new(refusing)
 		var redriven atomic.Int64
 		e := through(gateway)
-		e.Trace = &durable.Trace{Changed: func(c *driver.Change) {
+		e.Trace = &durable.Trace{Changed: func(c *durable.Change) {
 			if c.Resolved != nil {
 				redriven.Add(1)
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -195,7 +194,7 @@ var (
 type shaky struct {
 	durable.Store
 
-	claimed func(driver.Claim, *driver.Claimed) // sees and changes an answer to a claim; nil: nothing
+	claimed func(durable.Claim, *durable.Claimed) // sees and changes an answer to a claim; nil: nothing
 
 	mu    sync.Mutex
 	fail  func(verb string) error // errSilent: the verb is executed, and its answer is lost; errHangs: it waits for its context
@@ -241,12 +240,12 @@ func call[T any](ctx context.Context, s *shaky, verb string, work func() (T, err
 	return result, workErr
 }
 
-func (s *shaky) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
-	return call(ctx, s, "apply", func() ([]driver.Result, error) { return s.Store.Apply(ctx, events) })
+func (s *shaky) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+	return call(ctx, s, "apply", func() ([]durable.Result, error) { return s.Store.Apply(ctx, events) })
 }
 
-func (s *shaky) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
-	return call(ctx, s, "claim", func() (driver.Claimed, error) {
+func (s *shaky) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	return call(ctx, s, "claim", func() (durable.Claimed, error) {
 		claimed, err := s.Store.Claim(ctx, claim)
 		if s.claimed != nil {
 			s.claimed(claim, &claimed)
@@ -264,16 +263,16 @@ func (s *shaky) SetHold(ctx context.Context, hold durable.Hold) error {
 	return err
 }
 
-func (s *shaky) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
-	return call(ctx, s, "reap", func() ([]driver.Change, error) { return s.Store.Reap(ctx, limit) })
+func (s *shaky) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
+	return call(ctx, s, "reap", func() ([]durable.Change, error) { return s.Store.Reap(ctx, limit) })
 }
 
 func (s *shaky) Rebase(ctx context.Context, limit int) (int, error) {
 	return call(ctx, s, "rebase", func() (int, error) { return s.Store.Rebase(ctx, limit) })
 }
 
-func (s *shaky) WorkJob(ctx context.Context, limit int) (job driver.Job, changes []driver.Change, err error) {
-	job, err = call(ctx, s, "job", func() (job driver.Job, err error) {
+func (s *shaky) WorkJob(ctx context.Context, limit int) (job durable.Job, changes []durable.Change, err error) {
+	job, err = call(ctx, s, "job", func() (job durable.Job, err error) {
 		job, changes, err = s.Store.WorkJob(ctx, limit)
 		return job, err
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -70,5 +69,5 @@ func (e *Engine) Counts(ctx context.Context, states ...State) ([]Count, error) {
 // ErrInvalidState: the intent is not over. ErrNotFound: there is none. ErrInvalid: by is
 // empty.
 func (e *Engine) Erase(ctx context.Context, id idempotency.ID, by string) error {
-	return e.decide(ctx, driver.Event{Kind: driver.EventErase, Intent: Intent{ID: id}, By: by})
+	return e.decide(ctx, Event{Kind: EventErase, Intent: Intent{ID: id}, By: by})
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -20,7 +19,7 @@ const (
 // listen lets the Store wake this Engine after commits of other processes, if it can, until
 // ctx ends. stop waits for that.
 func (c *core) listen(ctx context.Context) (stop func()) {
-	listener, ok := c.Store.(driver.Listener)
+	listener, ok := c.Store.(Listener)
 	if !ok {
 		return func() {}
 	}
@@ -31,7 +30,7 @@ func (c *core) listen(ctx context.Context) (stop func()) {
 
 // listenAgain listens, and again when that has failed. Each failure is reported. Meanwhile the
 // Engine polls.
-func (c *core) listenAgain(ctx context.Context, listener driver.Listener) {
+func (c *core) listenAgain(ctx context.Context, listener Listener) {
 	wait := minListenWait
 	for {
 		began := time.Now()

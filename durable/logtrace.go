@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
@@ -74,7 +73,7 @@ func (l traceLogger) held(h *Hold, held bool) {
 	l.log(level, event, attrs...)
 }
 
-func (l traceLogger) changed(c *driver.Change) {
+func (l traceLogger) changed(c *Change) {
 	r := &c.Record
 	level, event := eventOf(c)
 	attrs := known(nil,
@@ -115,7 +114,7 @@ func known(to []slog.Attr, attrs ...slog.Attr) []slog.Attr {
 }
 
 // keyOf returns the key of the attempt that ended, and else of the record: a decline ends a key.
-func keyOf(c *driver.Change) string {
+func keyOf(c *Change) string {
 	epoch := c.Record.Epoch
 	if c.FinishedAttempt != nil && c.FinishedAttempt.Epoch != 0 {
 		epoch = c.FinishedAttempt.Epoch
@@ -124,10 +123,10 @@ func keyOf(c *driver.Change) string {
 }
 
 // eventOf returns the event of a change: of an imported row, or of another intent.
-func eventOf(c *driver.Change) (slog.Level, string) {
+func eventOf(c *Change) (slog.Level, string) {
 	level, intent, row := slog.LevelWarn, "send_failed", "row_processed_error"
 	switch {
-	case c.Step == driver.StepInsert:
+	case c.Step == StepInsert:
 		level, intent, row = slog.LevelDebug, "intent_enqueued", "row_accepted"
 	case c.Revised:
 		level, intent, row = slog.LevelInfo, "intent_revised", "row_revised"

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // providerHold is how an Engine follows a provider that asked to wait: for a gateway, or for one
@@ -84,7 +82,7 @@ func asked(o *Outcome) time.Duration {
 }
 
 // providerHold returns that of a queue. core.mu is held.
-func (c *core) providerHold(key driver.QueueKey) *providerHold {
+func (c *core) providerHold(key QueueKey) *providerHold {
 	p := c.waits[key]
 	if p == nil {
 		p = new(providerHold)
@@ -96,7 +94,7 @@ func (c *core) providerHold(key driver.QueueKey) *providerHold {
 // holdFor holds the gateway of the attempt, or its scope. It returns the Hold to store, if it is
 // longer than the one before. core.mu is held.
 func (c *core) holdFor(a *attempt, o *Outcome, wait time.Duration) *Hold {
-	key := driver.QueueKeyOf(&a.change.Record)
+	key := QueueKeyOf(&a.change.Record)
 	if !a.route.perScope {
 		key.Scope = ""
 	}
@@ -120,19 +118,19 @@ func (c *core) storeHold(ctx context.Context, hold *Hold) {
 		c.Trace.failed(fmt.Errorf("durable: a hold of the provider was not stored: %w", err))
 	} else {
 		c.mu.Lock()
-		c.providerHold(driver.QueueKey{Gateway: hold.Gateway, Scope: hold.Scope}).storedAt = time.Now()
+		c.providerHold(QueueKey{Gateway: hold.Gateway, Scope: hold.Scope}).storedAt = time.Now()
 		c.mu.Unlock()
 	}
 	c.Trace.hold(hold, true)
 }
 
 // noticeHolds learns the provider's holds from a claim that began at that time. core.mu is held.
-func (c *core) noticeHolds(claimed *driver.Claimed, began, now time.Time) {
+func (c *core) noticeHolds(claimed *Claimed, began, now time.Time) {
 	ahead := now.Sub(claimed.Now)
-	listed := make(map[driver.QueueKey]bool, len(claimed.Waiting))
+	listed := make(map[QueueKey]bool, len(claimed.Waiting))
 	for i := range claimed.Waiting {
 		h := &claimed.Waiting[i]
-		key := driver.QueueKey{Gateway: h.Gateway, Scope: h.Scope}
+		key := QueueKey{Gateway: h.Gateway, Scope: h.Scope}
 		listed[key] = true
 		until := h.Until.Add(ahead)
 		if c.routes[h.Gateway] == nil || c.waits[key] != nil && !until.After(c.waits[key].until.Add(time.Second)) {
@@ -154,7 +152,7 @@ func (p *providerHold) release(now time.Time) { p.since, p.until, p.begin = now,
 
 // permits returns how many intents of a queue may be sent now in addition to those in flight. If
 // none, it adds the queue to claim.Waiting. core.mu is held.
-func (c *core) permits(claim *driver.Claim, key driver.QueueKey, inFlight int, now time.Time) int {
+func (c *core) permits(claim *Claim, key QueueKey, inFlight int, now time.Time) int {
 	p, workers := c.waits[key], c.routes[key.Gateway].workers
 	if p == nil {
 		return workers
@@ -171,7 +169,7 @@ func (c *core) permits(claim *driver.Claim, key driver.QueueKey, inFlight int, n
 }
 
 // permitScopes limits the scopes with providers' holds. core.mu is held.
-func (c *core) permitScopes(claim *driver.Claim, now time.Time) {
+func (c *core) permitScopes(claim *Claim, now time.Time) {
 	for key := range c.waits {
 		if key.Scope != "" {
 			n := c.permits(claim, key, c.inFlight[key], now)
@@ -181,10 +179,10 @@ func (c *core) permitScopes(claim *driver.Claim, now time.Time) {
 }
 
 // resumes returns the time at which the Engine sends the intent, if its provider asked to wait.
-func (c *core) resumes(r *driver.Record) (at time.Time) {
+func (c *core) resumes(r *Record) (at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, key := range [...]driver.QueueKey{{Gateway: r.Gateway}, driver.QueueKeyOf(r)} {
+	for _, key := range [...]QueueKey{{Gateway: r.Gateway}, QueueKeyOf(r)} {
 		if p := c.waits[key]; p != nil && p.begin.After(at) {
 			at = p.begin
 		}

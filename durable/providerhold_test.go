@@ -20,7 +20,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
@@ -285,7 +284,7 @@ type skewed struct {
 	by time.Duration
 }
 
-func (s *skewed) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
+func (s *skewed) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
 	claimed, err := s.Store.Claim(ctx, claim)
 	claimed.Now = claimed.Now.Add(s.by)
 	for i := range claimed.Waiting {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Schedule is the default Policy. It retries transient failures and unknown outcomes for
@@ -56,7 +55,7 @@ func (s Schedule) Next(h *History, now time.Time) Decision {
 }
 
 // after is the time of the next try. A Retry-After delays sends only.
-func (s Schedule) after(h *History, action driver.Action, now time.Time) time.Time {
+func (s Schedule) after(h *History, action Action, now time.Time) time.Time {
 	backoff := s.Backoff
 	if backoff == nil {
 		backoff = resilienthttp.FullJitter(time.Second, time.Hour)
@@ -64,7 +63,7 @@ func (s Schedule) after(h *History, action driver.Action, now time.Time) time.Ti
 	if h.Outcome.NotBefore.After(now) && action != Query {
 		now = h.Outcome.NotBefore
 	}
-	return now.Add(min(max(backoff(h.Tries, h.Wait), 0), driver.MaxWait))
+	return now.Add(min(max(backoff(h.Tries, h.Wait), 0), maxWait))
 }
 
 // declined reports whether the provider has declined as often as it may.

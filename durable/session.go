@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -146,7 +145,7 @@ func wait(over <-chan struct{}, d time.Duration) bool {
 func (e *Engine) startSending() (*core, error) {
 	c, err := e.start()
 	if err == nil && len(c.routes) == 0 {
-		err = driver.Invalidf("Engine.Gateways is empty, want at least one to send")
+		err = invalidf("Engine.Gateways is empty, want at least one to send")
 	}
 	return c, err
 }
@@ -308,12 +307,12 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 type attempt struct {
 	core   *core
 	worker *worker
-	change *driver.Change
+	change *Change
 	route  *route
-	terms  driver.Terms // of the outcome
-	now    time.Time    // the database's, when it was claimed
-	asked  time.Time    // ours, before that
-	alone  bool         // the Engine holds nothing else
+	terms  Terms     // of the outcome
+	now    time.Time // the database's, when it was claimed
+	asked  time.Time // ours, before that
+	alone  bool      // the Engine holds nothing else
 	ended  atomic.Bool
 }
 
@@ -362,8 +361,8 @@ func (a *attempt) run(s *session) {
 func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 	defer s.over()
 	record := &a.change.Record
-	event := driver.Event{
-		Kind: driver.EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
+	event := Event{
+		Kind: EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
 		Terms: &a.terms, Outcome: outcome, Held: record, Interrupted: s.interrupted(&outcome),
 	}
 	switch {
@@ -380,7 +379,7 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 		a.core.storeHold(s.stores, hold)
 	}
 	change, err := a.core.batcher.store(s.stores, record, event)
-	a.core.stored(s, a, err == nil || errors.Is(err, driver.ErrFenced))
+	a.core.stored(s, a, err == nil || errors.Is(err, ErrFenced))
 	if err != nil {
 		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
 	} else {
@@ -404,7 +403,7 @@ func (s *session) interrupted(o *Outcome) bool {
 
 // bound returns the deadline of the attempt, and its cause.
 func (a *attempt) bound() (at time.Time, cause error) {
-	at, cause = time.Now().Add(driver.MaxWait), errTimeout
+	at, cause = time.Now().Add(maxWait), errTimeout
 	if a.core.Timeout > 0 {
 		at = time.Now().Add(a.core.Timeout)
 	}
@@ -450,7 +449,7 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), maxRetryAfter))
 	}
 	fitted := outcome.Fitted()
-	means := driver.Meaning(&fitted, record, record.State, &a.terms)
+	means := meaning(&fitted, record, record.State, &a.terms)
 	h := &History{
 		Intent: record.Intent, Outcome: fitted, WasQuery: record.State == StateQuerying,
 		InDoubt:  means == ClassUnknown,

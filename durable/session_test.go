@@ -19,7 +19,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -58,7 +57,7 @@ func TestClaimBeforeSend(t *testing.T) {
 		var e *durable.Engine
 		var most, now, maxOfOne, ofOne, claimed int
 		var mu sync.Mutex
-		store := &shaky{Store: new(durable.Memory), claimed: func(claim driver.Claim, _ *driver.Claimed) {
+		store := &shaky{Store: new(durable.Memory), claimed: func(claim durable.Claim, _ *durable.Claimed) {
 			mu.Lock()
 			defer mu.Unlock()
 			claimed = max(claimed, now+claim.Limit)
@@ -387,7 +386,7 @@ func TestEngine_deadLettersHaveReasons(t *testing.T) {
 			if row.in != nil {
 				row.in(&in)
 			}
-			_, err := e.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}}) // as by an Outbox
+			_, err := e.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}}) // as by an Outbox
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
 			runFor(t, e, 4*time.Hour)

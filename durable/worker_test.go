@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -74,7 +73,7 @@ func TestLostLease(t *testing.T) {
 func TestWorker_lateAnswerToClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := 30 * time.Second * 3 / 4
-		store := &shaky{Store: new(durable.Memory), fail: noHeartbeat, claimed: func(driver.Claim, *driver.Claimed) { time.Sleep(late) }}
+		store := &shaky{Store: new(durable.Memory), fail: noHeartbeat, claimed: func(durable.Claim, *durable.Claimed) { time.Sleep(late) }}
 		sends := 0
 		e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
 			sends++
@@ -294,7 +293,7 @@ func TestNotStoredAndAlive(t *testing.T) {
 		running(t, e)
 		synctest.Wait()
 		in := pay("comp1", "1")
-		require.NoError(t, errOf(store.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})))
+		require.NoError(t, errOf(store.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, errOf(e.WorkOne(ctx, in.ID)), context.DeadlineExceeded)
@@ -359,13 +358,13 @@ type tardy struct {
 	by time.Duration
 }
 
-func (s *tardy) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
+func (s *tardy) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
 	claimed, err := s.Store.Claim(context.WithoutCancel(ctx), claim)
 	select {
 	case <-time.After(s.by):
 		return claimed, err
 	case <-ctx.Done():
-		return driver.Claimed{}, ctx.Err()
+		return durable.Claimed{}, ctx.Err()
 	}
 }
 
@@ -458,7 +457,7 @@ func TestLeaseAsClaimed(t *testing.T) {
 			return durable.Outcome{}
 		}))
 		e.LeaseDuration = 20 * time.Second
-		e.Store = &shaky{Store: e.Store, fail: noHeartbeat, claimed: func(claim driver.Claim, claimed *driver.Claimed) {
+		e.Store = &shaky{Store: e.Store, fail: noHeartbeat, claimed: func(claim durable.Claim, claimed *durable.Claimed) {
 			claimed.Lease = claim.Lease * 9 / 10 // it was not extended after its first tenth
 		}}
 		enqueue(t, e, pay("comp1", "1"))

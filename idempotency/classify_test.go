@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
@@ -59,7 +58,7 @@ func TestHandler_classifiesResponses(t *testing.T) {
 		code     int
 		after    string
 		change   func(*idempotency.Handler)
-		takeover driver.Takeover
+		takeover idempotency.Takeover
 		want     idempotency.Status
 	}{
 		{"409: final", 409, "", nil, 0, idempotency.FailedFinal},
@@ -187,7 +186,7 @@ func TestProblemsAreAContract(t *testing.T) {
 		{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
 			rig: newRig(faulty(store, rule{onReserve, 1, always, fault{before: errDown}}), ok)}, // another execution is in progress
 		{kind: "uncommittable", title: "The handler's writes cannot be committed; nothing was done", status: 500, should: "false",
-			rig: newRig(faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: driver.ErrUncommittable}}), ok, transactional)},
+			rig: newRig(faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: idempotency.ErrUncommittable}}), ok, transactional)},
 		{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: 503,
 			rig: failing(onComplete, idempotency.ErrLeaseLost)},
 		{kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false", unexecuted: true, rig: newRig(nil, ok)},

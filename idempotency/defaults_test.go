@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/doctable"
 )
 
@@ -38,8 +37,8 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-func takeover(t driver.Takeover) string {
-	return [...]string{driver.TakeoverDefault: "MarkUnknown", driver.MarkUnknown: "MarkUnknown", driver.Reexecute: "Reexecute", driver.Resume: "Resume"}[t]
+func takeover(t Takeover) string {
+	return [...]string{TakeoverDefault: "MarkUnknown", MarkUnknown: "MarkUnknown", Reexecute: "Reexecute", Resume: "Resume"}[t]
 }
 
 // size returns a number of bytes in its largest whole unit.

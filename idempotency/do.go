@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -133,7 +132,7 @@ func (x *Executor) Do(
 	ctx context.Context, id ID, fingerprint Fingerprint, work func(context.Context) (Result, error),
 ) (Result, error) {
 	x.once.Do(x.configure)
-	m := &message{traceEvent: x.executor.traceEvent(Event{Lease: driver.Lease{ID: id}})}
+	m := &message{traceEvent: x.executor.traceEvent(Event{Lease: Lease{ID: id}})}
 	var result Result
 	var err error
 	switch {
@@ -206,7 +205,7 @@ func (m *message) execute(
 	if permanent, ok := errors.AsType[*PermanentError](failure); ok && status == FailedFinal {
 		toStore = Result{Body: []byte(permanent.Error())}
 	}
-	err = e.record(driver.Outcome{Status: status, Result: toStore}, status == FailedFinal)
+	err = e.record(Outcome{Status: status, Result: toStore}, status == FailedFinal)
 	m.conflict = e.transactor != nil && !e.inCallerTx() &&
 		(err == nil && status == FailedRetryable && isConflict(failure) || errors.Is(err, errRolledBack) && isConflict(err))
 	if err := m.conclude(status, failure, err); err != nil {
@@ -223,14 +222,14 @@ func isConflict(err error) bool {
 }
 
 // answer is for a message that is not executed.
-func (m *message) answer(reservation *driver.Reservation) (Result, error) {
+func (m *message) answer(reservation *Reservation) (Result, error) {
 	record := &reservation.Record
 	switch reservation.Decision {
-	case driver.Done:
+	case DecisionDone:
 		return m.replay(record)
-	case driver.DecisionInProgress:
+	case DecisionInProgress:
 		return Result{}, m.ends(InProgress, ErrInProgress)
-	case driver.Mismatch:
+	case DecisionMismatch:
 		return Result{}, m.ends(Mismatched, ErrMismatch)
 	default:
 		if reservation.LeaseExpired {
@@ -240,9 +239,9 @@ func (m *message) answer(reservation *driver.Reservation) (Result, error) {
 	}
 }
 
-func (m *message) replay(record *driver.Record) (Result, error) {
+func (m *message) replay(record *Record) (Result, error) {
 	switch record.Status {
-	case driver.CompletedUnreplayable:
+	case CompletedUnreplayable:
 		return Result{}, m.ends(Unreplayable, ErrUnreplayable)
 	case FailedFinal:
 		return Result{}, m.ends(Replayed, Permanent(errors.New(string(record.Result.Body))))
@@ -258,7 +257,7 @@ func classifyError(e *execution, failure error) (Status, error) {
 	_, isRetryable := errors.AsType[*retryableError](failure)
 	switch {
 	case failure == nil && e.notStored != nil:
-		return driver.CompletedUnreplayable, e.notStored
+		return CompletedUnreplayable, e.notStored
 	case failure == nil:
 		return Completed, nil
 	case errors.Is(failure, ErrUnknown):

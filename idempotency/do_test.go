@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -235,8 +234,8 @@ func TestDo_ambiguousEndIsUnknown(t *testing.T) {
 			time.AfterFunc(time.Second, func() { cancel(errGone) })
 		}},
 	} {
-		for _, policy := range []driver.Takeover{
-			driver.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
+		for _, policy := range []idempotency.Takeover{
+			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
 		} {
 			for _, work := range []struct {
 				err  error
@@ -304,15 +303,15 @@ func TestDo_storeFails(t *testing.T) {
 		{"reserve's answer lost", rule{onReserve, 1, 0, lost}, nil, nil, idempotency.Executed, idempotency.Completed},
 		{"complete's answer lost", rule{onComplete, 1, 0, lost}, nil, nil, idempotency.Executed, idempotency.Completed},
 		{"reserve down", rule{onReserve, 1, always, down}, nil, []error{errDown}, idempotency.StoreFailed, 0},
-		{"complete down", rule{onComplete, 1, always, down}, nil, []error{errDown}, idempotency.StoreFailed, driver.InProgress},
-		{"complete down, final", rule{onComplete, 1, always, down}, final, []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress},
-		{"complete down, final and wrapped", rule{onComplete, 1, always, down}, fmt.Errorf("importing: %w", final), []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress},
-		{"complete down, unknown", rule{onComplete, 1, always, down}, idempotency.ErrUnknown, []error{errDown, idempotency.ErrUnknown}, idempotency.StoreFailed, driver.InProgress},
-		{"release down", rule{onRelease, 1, always, down}, harmless, []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress},
-		{"lease lost", rule{onComplete, 1, 0, lease}, nil, []error{idempotency.ErrLeaseLost}, idempotency.LeaseLost, driver.InProgress},
-		{"lease lost, final", rule{onComplete, 1, 0, lease}, final, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress},
-		{"lease lost, in doubt", rule{onComplete, 1, 0, lease}, errWork, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress},
-		{"lease lost, failed", rule{onRelease, 1, 0, lease}, harmless, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress},
+		{"complete down", rule{onComplete, 1, always, down}, nil, []error{errDown}, idempotency.StoreFailed, idempotency.StatusInProgress},
+		{"complete down, final", rule{onComplete, 1, always, down}, final, []error{errDown, errWork}, idempotency.StoreFailed, idempotency.StatusInProgress},
+		{"complete down, final and wrapped", rule{onComplete, 1, always, down}, fmt.Errorf("importing: %w", final), []error{errDown, errWork}, idempotency.StoreFailed, idempotency.StatusInProgress},
+		{"complete down, unknown", rule{onComplete, 1, always, down}, idempotency.ErrUnknown, []error{errDown, idempotency.ErrUnknown}, idempotency.StoreFailed, idempotency.StatusInProgress},
+		{"release down", rule{onRelease, 1, always, down}, harmless, []error{errDown, errWork}, idempotency.StoreFailed, idempotency.StatusInProgress},
+		{"lease lost", rule{onComplete, 1, 0, lease}, nil, []error{idempotency.ErrLeaseLost}, idempotency.LeaseLost, idempotency.StatusInProgress},
+		{"lease lost, final", rule{onComplete, 1, 0, lease}, final, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, idempotency.StatusInProgress},
+		{"lease lost, in doubt", rule{onComplete, 1, 0, lease}, errWork, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, idempotency.StatusInProgress},
+		{"lease lost, failed", rule{onRelease, 1, 0, lease}, harmless, []error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, idempotency.StatusInProgress},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			var remembered hooks
@@ -347,7 +346,7 @@ func TestDo_storeFails(t *testing.T) {
 // for any Options, the caller commits, and nothing that failed is repeated.
 func TestDo_transactional(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
-	failed := fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)
+	failed := fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)
 	lost, final := fault{after: errLost}, idempotency.Permanent(errWork)
 	before := func(verb string, err error) []rule { return []rule{{verb, 1, 0, fault{before: err}}} }
 	type counts = map[string]int
@@ -373,7 +372,7 @@ func TestDo_transactional(t *testing.T) {
 		{name: "unknown", work: idempotency.ErrUnknown, err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown},
 		{name: "not committed", rules: before(onCommit, errDown), err: errDown, d: idempotency.StoreFailed, within: counts{onCommit: 1}},
 		{name: "unheard", rules: []rule{{onCommit, 1, 0, lost}}, sum: 100, status: idempotency.Completed, d: idempotency.Executed},
-		{name: "a statement failed", rules: before(onCommit, failed), err: driver.ErrTransactionFailed, d: idempotency.StoreFailed},
+		{name: "a statement failed", rules: before(onCommit, failed), err: idempotency.ErrTransactionFailed, d: idempotency.StoreFailed},
 		{name: "lease-lost", rules: before(onCommit, idempotency.ErrLeaseLost), err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost, within: counts{onCommit: 1}},
 		{name: "committed by itself", rules: before(onCommit, byItself), err: idempotency.ErrUnknown,
 			status: idempotency.Unknown, d: idempotency.OutcomeUnknown, within: counts{onCommit: 1}},
@@ -451,10 +450,10 @@ func TestDo_txAfterTheEnd(t *testing.T) {
 
 func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
 	store := new(idempotency.Memory)
-	reservation, err := store.Reserve(t.Context(), driver.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
+	reservation, err := store.Reserve(t.Context(), idempotency.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(),
-		driver.Outcome{Status: driver.CompletedUnreplayable}))
+		idempotency.Outcome{Status: idempotency.CompletedUnreplayable}))
 	var remembered hooks
 	x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
 	require.ErrorIs(t, errOf(x.Do(t.Context(), doID, "", nothing)), idempotency.ErrUnreplayable)
@@ -463,9 +462,9 @@ func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
 
 func TestDo_afterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, policy := range []driver.Takeover{driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
+		for _, policy := range []idempotency.Takeover{idempotency.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
 			store := new(idempotency.Memory)
-			_, err := store.Reserve(t.Context(), driver.Claim{
+			_, err := store.Reserve(t.Context(), idempotency.Claim{
 				ID: doID, Owner: "the dead", Lease: time.Second, TTL: time.Hour, Takeover: policy,
 			})
 			require.NoError(t, err)
@@ -477,7 +476,7 @@ func TestDo_afterACrash(t *testing.T) {
 				got, _ = idempotency.FromContext(ctx)
 				return doResult, nil
 			})
-			if policy == driver.TakeoverDefault {
+			if policy == idempotency.TakeoverDefault {
 				require.ErrorIs(t, err, idempotency.ErrUnknown)
 				assert.Len(t, remembered.unknowns(), 1)
 				continue

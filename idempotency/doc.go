@@ -6,4 +6,6 @@
 // [Memory] for tests. If the store is the service's own database, the work and its record
 // can be one transaction (Options.Transactional, [Tx]). The guarantees of each mode are in
 // docs/server-idempotency.md.
+//
+// Only stores need [Claim], [Reservation], [Decide], [Step] and [Transactor]. They may change with each minor release.
 package idempotency

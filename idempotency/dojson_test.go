@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // doAs is DoJSON for theID.
@@ -162,7 +161,7 @@ func notKept[T any](value T, why string) func(t *testing.T) {
 		require.ErrorContains(t, err, why)
 		require.True(t, reflect.DeepEqual(value, first) || reflect.TypeFor[T]() == reflect.TypeFor[float64](), "the value is whole")
 		record := mustLoad(t, store, theID)
-		assert.Equal(t, driver.CompletedUnreplayable, record.Status)
+		assert.Equal(t, idempotency.CompletedUnreplayable, record.Status)
 		assert.Empty(t, record.Result)
 
 		again, err := doAs(t, store, never[T](t))

@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // Execution is one execution of an operation. FromContext returns it.
 type Execution struct {
 	// Lease identifies the operation and the execution. Pass its Generation as a
 	// fencing token to systems that accept one.
-	driver.Lease
+	Lease
 
 	// Resumed means that an execution before this one died or ended without a result,
 	// and that its Takeover was Resume. Look for what it left.
@@ -93,7 +91,7 @@ func executionOf(ctx context.Context) (*execution, bool) {
 type execution struct {
 	*executor
 	ownership
-	lease   driver.Lease
+	lease   Lease
 	resumed bool
 	began   time.Time
 
@@ -122,7 +120,7 @@ type ownership interface {
 	// After another error the result is unknown until the lease or the transaction
 	// ends. final means that the outcome is a failure: the writes are rolled back unless
 	// CommitOnFailure was called.
-	complete(outcome driver.Outcome, final bool) error
+	complete(outcome Outcome, final bool) error
 
 	// release ends an execution that had no effect. limit bounds it; 0 means as long as
 	// the lease.
@@ -130,7 +128,7 @@ type ownership interface {
 }
 
 // newExecution starts the context of the work. The caller sets the ownership.
-func (x *executor) newExecution(parent context.Context, reservation *driver.Reservation, asked time.Time) *execution {
+func (x *executor) newExecution(parent context.Context, reservation *Reservation, asked time.Time) *execution {
 	e := &execution{executor: x, lease: reservation.Record.Lease(), resumed: reservation.Resumed, began: asked, stop: func() {}}
 	e.ctx, e.cancel = e.workContext(parent)
 	return e
@@ -194,7 +192,7 @@ func (e *execution) finish() (interrupted bool) {
 
 // record ends the execution with the outcome of its work. See ownership for its
 // errors.
-func (e *execution) record(outcome driver.Outcome, final bool) error {
+func (e *execution) record(outcome Outcome, final bool) error {
 	defer e.close()
 	if outcome.Status == FailedRetryable {
 		return e.release(0)
@@ -216,7 +214,7 @@ func (t *traceEvent) guard(e *execution, work func()) {
 		}
 		e.finish()
 		status := e.ambiguous()
-		err := e.record(driver.Outcome{Status: status}, false)
+		err := e.record(Outcome{Status: status}, false)
 		if errors.Is(err, ErrUnknown) {
 			status = Unknown
 		}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -37,7 +36,7 @@ type executor struct {
 	check   *storeCheck // nil: the store is not checked
 
 	// transactor is the store if the work is transactional, otherwise nil.
-	transactor driver.Transactor
+	transactor Transactor
 
 	// survives means that the work goes on after its caller has left, because the
 	// caller will ask again.
@@ -47,7 +46,7 @@ type executor struct {
 func newExecutor(store Store, options Options, trace *Trace) (*executor, error) {
 	options, err := options.resolved(store)
 	x := &executor{store: store, options: options, trace: trace}
-	if t, ok := store.(driver.Transactor); ok && (options.Transactional || t.InCallerTx()) {
+	if t, ok := store.(Transactor); ok && (options.Transactional || t.InCallerTx()) {
 		x.transactor = t
 	}
 	return x, err
@@ -66,10 +65,10 @@ func (x *executor) checkStore() {
 // caller's deadline has passed by then, or the time of the execution is over, it is not
 // begun. After an error nothing was executed for this claim, but another execution may be in
 // progress: the Decision says so.
-func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
+func (x *executor) start(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
 	if x.check != nil {
 		if err := x.check.passed(ctx, x.store); err != nil {
-			return nil, driver.Reservation{}, err
+			return nil, Reservation{}, err
 		}
 	}
 	e, reservation, err := x.wait(ctx, claim)
@@ -88,26 +87,26 @@ func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, 
 
 // wait claims an operation. While another execution is in progress, it repeats the
 // claim for DuplicateWait. It holds no connection between the claims.
-func (x *executor) wait(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
+func (x *executor) wait(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
 	deadline := time.Now().Add(x.options.DuplicateWait)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		asked := time.Now()
 		e, reservation, err := x.claim(ctx, claim, asked)
 		if err != nil && pause > minPause {
-			reservation.Decision = driver.DecisionInProgress // the answer before
+			reservation.Decision = DecisionInProgress // the answer before
 		}
-		if err != nil || reservation.Decision != driver.DecisionInProgress || !asked.Add(pause).Before(deadline) ||
+		if err != nil || reservation.Decision != DecisionInProgress || !asked.Add(pause).Before(deadline) ||
 			sleep.Jittered(ctx, pause) != nil {
 			return e, reservation, err
 		}
 	}
 }
 
-func (x *executor) claim(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
+func (x *executor) claim(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
 	waiting, cancel := ctx, func() {}
 	claimOnce := x.reserve
 	if x.transactor != nil {
-		claimOnce = func(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
+		claimOnce = func(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
 			return x.begin(ctx, waiting, claim, asked)
 		}
 		if !x.inCallerTx() {
@@ -124,7 +123,7 @@ func (x *executor) claim(ctx context.Context, claim *driver.Claim, asked time.Ti
 		// the second one finds it by its owner. Its lease runs since then.
 		e, reservation, err = claimOnce(ctx, claim, asked)
 		// The first claim may have made the record Unknown.
-		reservation.LeaseExpired = reservation.LeaseExpired || reservation.Decision == driver.DecisionUnknown
+		reservation.LeaseExpired = reservation.LeaseExpired || reservation.Decision == DecisionUnknown
 	}
 	if isRetryable(err) {
 		reservation, err = x.find(ctx, claim, err)
@@ -137,7 +136,7 @@ func (x *executor) inCallerTx() bool { return x.transactor != nil && x.transacto
 // isRetryable reports whether a failed claim is repeated. After ErrStoreBusy it is
 // not, because that would double the wait.
 func isRetryable(err error) bool {
-	return err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, driver.ErrStoreBusy)
+	return err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrStoreBusy)
 }
 
 // find answers a claim that failed with err by reading: a store that cannot write
@@ -145,32 +144,32 @@ func isRetryable(err error) bool {
 // because nothing was executed. Decide needs no time for these records.
 //
 // If another execution is in progress, as far as is known, the answer has that Decision beside the error.
-func (x *executor) find(ctx context.Context, claim *driver.Claim, err error) (driver.Reservation, error) {
+func (x *executor) find(ctx context.Context, claim *Claim, err error) (Reservation, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTimeout)
 	defer cancel()
 	record, failed := x.store.Load(ctx, claim.ID)
 	if failed != nil {
-		return driver.Reservation{}, err
+		return Reservation{}, err
 	}
-	_, reservation := driver.Decide(&record, claim, time.Time{})
+	_, reservation := Decide(&record, claim, time.Time{})
 	switch {
-	case reservation.Decision == driver.DecisionInProgress:
+	case reservation.Decision == DecisionInProgress:
 		return reservation, err
-	case reservation.Decision != driver.Acquired:
+	case reservation.Decision != DecisionAcquired:
 		reservation.Record = record
 		return reservation, nil
 	case record.Owner == claim.Owner:
 		_ = x.store.Release(ctx, record.Lease()) // otherwise the lease ends it
 	}
-	return driver.Reservation{}, err
+	return Reservation{}, err
 }
 
 // begin claims an operation for transactional work. waiting bounds the claim.
 func (x *executor) begin(
-	ctx, waiting context.Context, claim *driver.Claim, asked time.Time,
-) (*execution, driver.Reservation, error) {
+	ctx, waiting context.Context, claim *Claim, asked time.Time,
+) (*execution, Reservation, error) {
 	reservation, tx, err := x.transactor.Begin(waiting, *claim, max(x.options.Timeout, 0))
-	if err != nil || reservation.Decision != driver.Acquired {
+	if err != nil || reservation.Decision != DecisionAcquired {
 		return nil, reservation, err
 	}
 	e := x.newExecution(ctx, &reservation, asked)
@@ -179,11 +178,11 @@ func (x *executor) begin(
 }
 
 // reserve claims an operation under a lease.
-func (x *executor) reserve(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
+func (x *executor) reserve(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
 	waiting, cancel := x.claimContext(ctx)
 	defer cancel()
 	reservation, err := x.store.Reserve(waiting, *claim)
-	if err != nil || reservation.Decision != driver.Acquired {
+	if err != nil || reservation.Decision != DecisionAcquired {
 		return nil, reservation, err
 	}
 	e := x.hold(ctx, &reservation, asked)
@@ -247,7 +246,7 @@ func (c *storeCheck) passed(ctx context.Context, store Store) error {
 	switch {
 	case err != nil && ctx.Err() != nil: // this caller has left; the next one checks
 		return context.Cause(ctx)
-	case errors.Is(err, driver.ErrStoreBusy): // this says nothing about the store's tables
+	case errors.Is(err, ErrStoreBusy): // this says nothing about the store's tables
 		return err
 	case err != nil:
 		err = fmt.Errorf("idempotency: check the store: %w", err)

@@ -17,13 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // checkedStore is a store with a Check of its own.
 type checkedStore struct {
-	driver.Store
+	idempotency.Store
 	check func(context.Context) error
 }
 
@@ -134,7 +133,7 @@ func (e *conflict) SQLState() string { return e.code }
 
 func TestDo_repeatsWorkAfterAConflict(t *testing.T) {
 	atCommit := func(code string, times int) faultyTransactor {
-		return faultyTx(newLedger(), rule{onCommit, 1, times, fault{before: fmt.Errorf("%w: %w", driver.ErrTransactionFailed, &conflict{code})}})
+		return faultyTx(newLedger(), rule{onCommit, 1, times, fault{before: fmt.Errorf("%w: %w", idempotency.ErrTransactionFailed, &conflict{code})}})
 	}
 	for _, row := range []struct {
 		name     string
@@ -146,8 +145,8 @@ func TestDo_repeatsWorkAfterAConflict(t *testing.T) {
 	}{
 		{"COMMIT fails with 40001 once: done by the second try", atCommit("40001", 1), idempotency.Options{Transactional: true}, nil, 2, nil},
 		{"COMMIT fails with 40P01 twice: done by the third try", atCommit("40P01", 2), idempotency.Options{Transactional: true}, nil, 3, nil},
-		{"COMMIT fails three times: the error", atCommit("40001", 3), idempotency.Options{Transactional: true}, nil, 3, driver.ErrTransactionFailed},
-		{"COMMIT fails with 23505: the error", atCommit("23505", 3), idempotency.Options{Transactional: true}, nil, 1, driver.ErrTransactionFailed},
+		{"COMMIT fails three times: the error", atCommit("40001", 3), idempotency.Options{Transactional: true}, nil, 3, idempotency.ErrTransactionFailed},
+		{"COMMIT fails with 23505: the error", atCommit("23505", 3), idempotency.Options{Transactional: true}, nil, 1, idempotency.ErrTransactionFailed},
 		{"the work fails with 40P01 once: done by the second try", newLedger(), idempotency.Options{Transactional: true}, []error{fmt.Errorf("charge: %w", &conflict{"40P01"})}, 2, nil},
 		{"the work fails with another error: the error", newLedger(), idempotency.Options{Transactional: true}, []error{errDown}, 1, errDown},
 		{"a conflict marked as permanent: stored", newLedger(), idempotency.Options{Transactional: true}, []error{idempotency.Permanent(&conflict{"40001"})}, 1, &conflict{}},
@@ -188,11 +187,11 @@ func TestDo_repeatsWorkAfterAConflict(t *testing.T) {
 
 // usedStore counts the operations of a store that are running.
 type usedStore struct {
-	driver.Store
+	idempotency.Store
 	used atomic.Int64
 }
 
-func (s *usedStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+func (s *usedStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	s.used.Add(1)
 	defer s.used.Add(-1)
 	time.Sleep(time.Millisecond)
@@ -228,7 +227,7 @@ func TestDuplicateWait_usesNoConnection(t *testing.T) {
 // TestDoJSON_repeatsWorkAfterAConflict: the value is that of the try that was committed, or
 // the one that another process committed meanwhile.
 func TestDoJSON_repeatsWorkAfterAConflict(t *testing.T) {
-	conflicted := rule{onCommit, 1, 1, fault{before: fmt.Errorf("%w: %w", driver.ErrTransactionFailed, &conflict{"40001"})}}
+	conflicted := rule{onCommit, 1, 1, fault{before: fmt.Errorf("%w: %w", idempotency.ErrTransactionFailed, &conflict{"40001"})}}
 	options := idempotency.Options{Transactional: true}
 	do := func(t *testing.T, store idempotency.Store, work func(context.Context) (int, error)) (int, error) {
 		t.Helper()
@@ -303,12 +302,12 @@ type deadlineStore struct {
 	see func(context.Context)
 }
 
-func (s *deadlineStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+func (s *deadlineStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	s.see(ctx)
 	return s.ledgerStore.Reserve(ctx, claim)
 }
 
-func (s *deadlineStore) Begin(ctx context.Context, claim driver.Claim, limit time.Duration) (driver.Reservation, driver.Transaction, error) {
+func (s *deadlineStore) Begin(ctx context.Context, claim idempotency.Claim, limit time.Duration) (idempotency.Reservation, idempotency.Transaction, error) {
 	s.see(ctx)
 	return s.ledgerStore.Begin(ctx, claim, limit)
 }
@@ -429,7 +428,7 @@ func TestTx_afterTheEnd(t *testing.T) {
 func requireRecord(t *testing.T, store idempotency.Store, id idempotency.ID, want idempotency.Status) {
 	t.Helper()
 	record, err := store.Load(t.Context(), id)
-	if errors.Is(err, driver.ErrNotFound) {
+	if errors.Is(err, idempotency.ErrNotFound) {
 		err = nil
 	}
 	require.NoError(t, err)

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
@@ -110,7 +109,7 @@ const (
 	defaultMaxSpool = 1 << 30
 
 	// maxPath leaves space for a method in the name of an operation.
-	maxPath = driver.MaxName - 32
+	maxPath = MaxName - 32
 )
 
 // NewHandler wraps next. scope returns the tenant or account of a request, as
@@ -238,7 +237,7 @@ func (v *requestHandler) serve() {
 		v.reject(misconfigured, Misconfigured, err, "")
 	case err != nil:
 		p := storeFailed
-		p.unexecuted = reservation.Decision != driver.DecisionInProgress
+		p.unexecuted = reservation.Decision != DecisionInProgress
 		v.reject(p, unclaimed(v.r.Context(), err), err, "")
 	case e != nil:
 		v.event.Owner = claim.Owner
@@ -250,7 +249,7 @@ func (v *requestHandler) serve() {
 
 // claim returns the claim of the request, or false if the request was rejected or has
 // passed.
-func (v *requestHandler) claim() (*driver.Claim, bool) {
+func (v *requestHandler) claim() (*Claim, bool) {
 	key, err := keyFrom(v.r.Header, v.header)
 	switch {
 	case errors.Is(err, errNoKey) && v.Optional:
@@ -263,7 +262,7 @@ func (v *requestHandler) claim() (*driver.Claim, bool) {
 	}
 	scope, err := v.scope(v.r)
 	if err == nil {
-		err = driver.ValidateName("scope", scope)
+		err = validateName("scope", scope)
 	}
 	if err != nil {
 		return nil, v.reject(scopeless, Invalid, err, "")
@@ -284,18 +283,18 @@ func (v *requestHandler) claim() (*driver.Claim, bool) {
 }
 
 // answer is for a request that is not executed.
-func (v *requestHandler) answer(reservation *driver.Reservation) {
+func (v *requestHandler) answer(reservation *Reservation) {
 	record := &reservation.Record
 	switch reservation.Decision {
-	case driver.Done:
-		if record.Status == driver.CompletedUnreplayable {
+	case DecisionDone:
+		if record.Status == CompletedUnreplayable {
 			v.reject(unreplayable, Unreplayable, nil, "")
 			return
 		}
 		v.replay(record)
-	case driver.DecisionInProgress:
+	case DecisionInProgress:
 		v.reject(inProgress, InProgress, nil, "")
-	case driver.Mismatch:
+	case DecisionMismatch:
 		v.reject(mismatched, Mismatched, nil, "")
 	default:
 		if reservation.LeaseExpired {
@@ -316,9 +315,9 @@ func (v *requestHandler) execute(e *execution) {
 	case status == FailedRetryable && interrupted:
 		status = v.executor.ambiguous()
 	case status.Finished() && c.body.beyond && !v.refers(e, status):
-		status = driver.CompletedUnreplayable
+		status = CompletedUnreplayable
 	}
-	err := e.record(driver.Outcome{Status: status, Result: v.result(e, c, status)}, final)
+	err := e.record(Outcome{Status: status, Result: v.result(e, c, status)}, final)
 	v.finish(c, status, err)
 }
 
@@ -345,7 +344,7 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 		v.reject(outcomeUnknown, OutcomeUnknown, err, "")
 	case errors.Is(err, ErrLeaseLost):
 		v.reject(leaseLost, LeaseLost, err, "")
-	case errors.Is(err, driver.ErrUncommittable):
+	case errors.Is(err, ErrUncommittable):
 		v.reject(uncommittable, StoreFailed, err, "")
 	case c.failure != nil:
 		v.suppressBody(c.failure, status, err)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -184,7 +183,7 @@ func TestTakeoverAfterACrash(t *testing.T) {
 				assert.EqualValues(t, 2, seen.Generation)
 			}
 			// The execution was only slow, and ends after the takeover.
-			err := store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed})
+			err := store.Complete(t.Context(), dead, idempotency.Outcome{Status: idempotency.Completed})
 			assert.ErrorIs(t, err, idempotency.ErrLeaseLost)
 		})
 	}
@@ -323,7 +322,7 @@ type renewing struct {
 	ended chan time.Time
 }
 
-func (s *renewing) Renew(ctx context.Context, _ driver.Lease, _ time.Duration) error {
+func (s *renewing) Renew(ctx context.Context, _ idempotency.Lease, _ time.Duration) error {
 	<-ctx.Done()
 	s.ended <- time.Now()
 	return ctx.Err()
@@ -429,7 +428,7 @@ var endings = []struct {
 }
 
 // ambiguous is the status of an execution with an unknown effect.
-func ambiguous(policy driver.Takeover) idempotency.Status {
+func ambiguous(policy idempotency.Takeover) idempotency.Status {
 	if policy == idempotency.Reexecute || policy == idempotency.Resume {
 		return idempotency.FailedRetryable
 	}
@@ -441,8 +440,8 @@ func ambiguous(policy driver.Takeover) idempotency.Status {
 func TestAmbiguousEndIsUnknown(t *testing.T) {
 	harmless := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
 	for _, ending := range endings {
-		for _, policy := range []driver.Takeover{
-			driver.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
+		for _, policy := range []idempotency.Takeover{
+			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
 		} {
 			for _, code := range []int{201, 302, 400, 401, 404, 408, 409, 422, 425, 429, 499, 500, 501, 502, 503, 504, 599} {
 				want := idempotency.Completed
@@ -512,7 +511,7 @@ func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
 				case <-req.Context().Done():
 					w.WriteHeader(http.StatusGatewayTimeout)
 				}
-			}, func(h *idempotency.Handler) { _, h.Transactional = store.(driver.Transactor) })
+			}, func(h *idempotency.Handler) { _, h.Transactional = store.(idempotency.Transactor) })
 			ctx, cancel := row.end(t.Context())
 			defer cancel()
 			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -121,7 +120,7 @@ func TestStoreFails_nonTransactionalWork(t *testing.T) {
 	claimed.record = idempotency.FailedRetryable
 	unheard := done
 	unheard.status, unheard.kind, unheard.d = 503, "lease-lost", idempotency.LeaseLost
-	unknown := failure{status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress, again: 409, problem: "unknown", runs: 1}
+	unknown := failure{status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.StatusInProgress, again: 409, problem: "unknown", runs: 1}
 	late := unknown
 	late.took = 29 * time.Second
 	for _, row := range []failure{
@@ -156,7 +155,7 @@ func TestStoreIsAskedNoMoreThanNeeded(t *testing.T) {
 		{"it refuses the outcome", []rule{{onComplete, 1, always, fault{before: idempotency.ErrInvalid}}}, 1, 0},
 		{"the lease is lost", []rule{{onComplete, 1, always, lost}}, 1, 0},
 		{"the lease is lost by the second time, and the record is gone",
-			[]rule{{onComplete, 1, 0, fault{before: errDown}}, {onComplete, 2, always, lost}, {onLoad, 1, always, fault{before: driver.ErrNotFound}}},
+			[]rule{{onComplete, 1, 0, fault{before: errDown}}, {onComplete, 2, always, lost}, {onLoad, 1, always, fault{before: idempotency.ErrNotFound}}},
 			2, 1},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
@@ -173,7 +172,7 @@ func TestStoreFailsAroundARelease(t *testing.T) {
 	const failed = http.StatusServiceUnavailable
 	released := failure{status: failed, d: idempotency.Released, record: idempotency.FailedRetryable, again: failed, runs: 2}
 	// A 4xx needs no record. At the next request the lease is over, and the execution counts as dead.
-	dead := failure{status: failed, d: idempotency.StoreFailed, record: driver.InProgress, again: 409, problem: "unknown", runs: 1}
+	dead := failure{status: failed, d: idempotency.StoreFailed, record: idempotency.StatusInProgress, again: 409, problem: "unknown", runs: 1}
 	for _, row := range []failure{
 		released.named("fails once", rule{onRelease, 1, 0, fault{before: errDown}}),
 		released.named("its answer is lost", rule{onRelease, 1, 0, fault{after: errLost}}),
@@ -385,7 +384,7 @@ func TestLargeResponseThatCannotBeKept(t *testing.T) {
 	w, panicked := servePanicking(r, request(t))
 	assert.Equal(t, http.ErrAbortHandler, panicked)
 	assert.Empty(t, w.Body.String())
-	assert.Equal(t, driver.CompletedUnreplayable, mustLoad(t, store, theID).Status)
+	assert.Equal(t, idempotency.CompletedUnreplayable, mustLoad(t, store, theID).Status)
 	assert.Equal(t, idempotency.Unreplayable, r.last(t).Disposition)
 	require.Error(t, r.last(t).Err)
 	requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")

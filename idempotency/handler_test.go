@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
@@ -472,17 +471,17 @@ func TestHandler_maxSpool(t *testing.T) {
 		status idempotency.Status
 		whole  bool
 	}{
-		{"far above, with its Content-Length", 5000, 3 << 20, 201, nil, driver.CompletedUnreplayable, false},
-		{"at the limit", 5000, 5000, 201, nil, driver.CompletedUnreplayable, true},
-		{"one byte above", 5000, 5001, 201, nil, driver.CompletedUnreplayable, false},
-		{"far above", 5000, 3 << 20, 201, nil, driver.CompletedUnreplayable, false},
-		{"a refusal", 5000, 5001, 404, nil, driver.CompletedUnreplayable, false},
+		{"far above, with its Content-Length", 5000, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, false},
+		{"at the limit", 5000, 5000, 201, nil, idempotency.CompletedUnreplayable, true},
+		{"one byte above", 5000, 5001, 201, nil, idempotency.CompletedUnreplayable, false},
+		{"far above", 5000, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, false},
+		{"a refusal", 5000, 5001, 404, nil, idempotency.CompletedUnreplayable, false},
 		{"nothing was done", 5000, 5001, 503, nil, idempotency.FailedRetryable, false},
 		{"unknown", 5000, 5001, 500, nil, idempotency.Unknown, false},
 		{"a failure that may be repeated", 5000, 5001, 500, repeats, idempotency.FailedRetryable, false},
 		{"with a reference", 5000, 5001, 201, rebuild(idempotency.Result{}, nil), idempotency.Completed, false},
-		{"no limit", -1, 3 << 20, 201, nil, driver.CompletedUnreplayable, true},
-		{"the default", 0, 3 << 20, 201, nil, driver.CompletedUnreplayable, true},
+		{"no limit", -1, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, true},
+		{"the default", 0, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -753,7 +752,7 @@ func TestHandler_storesCompleteResponsesOnly(t *testing.T) {
 			name          string
 			store         idempotency.Store
 			transactional bool
-			status        driver.Status
+			status        idempotency.Status
 			disposition   idempotency.Disposition
 		}{
 			{"", new(idempotency.Memory), false, idempotency.Unknown, idempotency.OutcomeUnknown},
@@ -779,7 +778,7 @@ func TestHandler_storesCompleteResponsesOnly(t *testing.T) {
 					return
 				}
 				if mode.status == 0 {
-					require.ErrorIs(t, err, driver.ErrNotFound)
+					require.ErrorIs(t, err, idempotency.ErrNotFound)
 				} else {
 					require.NoError(t, err)
 					require.Equal(t, mode.status, record.Status)

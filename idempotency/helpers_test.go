@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
@@ -19,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // This file has the helpers of the tests of Handler, Executor and Sweeper: a store that fails
@@ -161,31 +161,31 @@ func call[T any](ctx context.Context, f fault, effect func() (T, error)) (result
 	return result, nil
 }
 
-func (s *faultyStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
-	return call(ctx, s.enter(onReserve), func() (driver.Reservation, error) { return s.Store.Reserve(ctx, claim) })
+func (s *faultyStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
+	return call(ctx, s.enter(onReserve), func() (idempotency.Reservation, error) { return s.Store.Reserve(ctx, claim) })
 }
 
-func (s *faultyStore) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
+func (s *faultyStore) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
 	f := s.enter(onRenew)
 	return f.do(ctx, func() error { return s.Store.Renew(ctx, lease, d) })
 }
 
-func (s *faultyStore) Complete(ctx context.Context, lease driver.Lease, o driver.Outcome) error {
+func (s *faultyStore) Complete(ctx context.Context, lease idempotency.Lease, o idempotency.Outcome) error {
 	f := s.enter(onComplete)
 	return f.do(ctx, func() error { return s.Store.Complete(ctx, lease, o) })
 }
 
-func (s *faultyStore) Release(ctx context.Context, lease driver.Lease) error {
+func (s *faultyStore) Release(ctx context.Context, lease idempotency.Lease) error {
 	f := s.enter(onRelease)
 	return f.do(ctx, func() error { return s.Store.Release(ctx, lease) })
 }
 
-func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (driver.Record, error) {
-	return call(ctx, s.enter(onLoad), func() (driver.Record, error) { return s.Store.Load(ctx, id) })
+func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
+	return call(ctx, s.enter(onLoad), func() (idempotency.Record, error) { return s.Store.Load(ctx, id) })
 }
 
-func (s *faultyStore) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
-	return call(ctx, s.enter(onAbandon), func() ([]driver.Record, error) { return s.Store.Reap(ctx, limit) })
+func (s *faultyStore) Reap(ctx context.Context, limit int) ([]idempotency.Record, error) {
+	return call(ctx, s.enter(onAbandon), func() ([]idempotency.Record, error) { return s.Store.Reap(ctx, limit) })
 }
 
 func (s *faultyStore) Sweep(ctx context.Context, limit int) (int, error) {
@@ -204,8 +204,8 @@ func faultyTx(store *ledgerStore, rules ...rule) faultyTransactor {
 }
 
 func (s faultyTransactor) Begin(
-	ctx context.Context, claim driver.Claim, limit time.Duration,
-) (r driver.Reservation, tx driver.Transaction, err error) {
+	ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (r idempotency.Reservation, tx idempotency.Transaction, err error) {
 	f := s.enter(onBegin)
 	err = f.do(ctx, func() (err error) {
 		r, tx, err = s.ledger.Begin(ctx, claim, limit)
@@ -214,7 +214,7 @@ func (s faultyTransactor) Begin(
 	switch {
 	case err != nil && tx != nil: // it dies with its connection
 		_ = tx.Rollback(ctx)
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	case tx != nil:
 		return r, &faultyTransaction{tx, s.faultyStore}, nil
 	default:
@@ -225,15 +225,15 @@ func (s faultyTransactor) Begin(
 func (s faultyTransactor) InCallerTx() bool { return s.ledger.InCallerTx() }
 
 type faultyTransaction struct {
-	driver.Transaction
+	idempotency.Transaction
 	store *faultyStore
 }
 
-func (t *faultyTransaction) Commit(ctx context.Context, o driver.Outcome) error {
+func (t *faultyTransaction) Commit(ctx context.Context, o idempotency.Outcome) error {
 	return t.end(ctx, onCommit, func(ctx context.Context) error { return t.Transaction.Commit(ctx, o) })
 }
 
-func (t *faultyTransaction) RollbackAndRecord(ctx context.Context, o driver.Outcome) error {
+func (t *faultyTransaction) RollbackAndRecord(ctx context.Context, o idempotency.Outcome) error {
 	return t.end(ctx, onRefuse, func(ctx context.Context) error { return t.Transaction.RollbackAndRecord(ctx, o) })
 }
 
@@ -293,49 +293,49 @@ func (s *ledgerStore) transactions() int {
 
 func (s *ledgerStore) InCallerTx() bool { return s.within }
 
-func (s *ledgerStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+func (s *ledgerStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[claim.ID] != nil {
-		return driver.Reservation{Decision: driver.DecisionInProgress}, nil
+		return idempotency.Reservation{Decision: idempotency.DecisionInProgress}, nil
 	}
 	return s.Memory.Reserve(ctx, claim)
 }
 
-func (s *ledgerStore) Load(ctx context.Context, id idempotency.ID) (driver.Record, error) {
+func (s *ledgerStore) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Memory.Load(ctx, id)
 }
 
 func (s *ledgerStore) Begin(
-	ctx context.Context, claim driver.Claim, limit time.Duration,
-) (driver.Reservation, driver.Transaction, error) {
+	ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := cmp.Or(ctx.Err(), claim.Validate()); err != nil {
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
 	if s.open[claim.ID] != nil {
-		return driver.Reservation{Decision: driver.DecisionInProgress}, nil, nil
+		return idempotency.Reservation{Decision: idempotency.DecisionInProgress}, nil, nil
 	}
 	if _, err := s.Sweep(ctx, 1e6); err != nil { // what has expired is absent
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
-	var judged *driver.Record
+	var judged *idempotency.Record
 	if record, err := s.Memory.Load(ctx, claim.ID); err == nil {
 		judged = &record
 	}
-	step, reservation := driver.Decide(judged, &claim, time.Now())
+	step, reservation := idempotency.Decide(judged, &claim, time.Now())
 	switch step { //nolint:exhaustive // the others are done at the end
-	case driver.Leave:
+	case idempotency.StepLeave:
 		reservation.Record = *judged
 		return reservation, nil, nil
-	case driver.StepMarkUnknown:
+	case idempotency.StepMarkUnknown:
 		reservation, err := s.Memory.Reserve(ctx, claim)
 		return reservation, nil, err
 	}
-	reservation.Record = driver.Record{ID: claim.ID, Owner: claim.Owner, Generation: 1}
+	reservation.Record = idempotency.Record{ID: claim.ID, Owner: claim.Owner, Generation: 1}
 	if judged != nil {
 		reservation.Record.Generation = judged.Generation + 1
 	}
@@ -351,8 +351,8 @@ func (s *ledgerStore) Begin(
 // ledgerTx is a transaction of a ledgerStore, and its Value.
 type ledgerTx struct {
 	store  *ledgerStore
-	claim  driver.Claim
-	lease  driver.Lease
+	claim  idempotency.Claim
+	lease  idempotency.Lease
 	limit  time.Duration
 	writes map[string]int
 	over   bool
@@ -372,7 +372,7 @@ func (t *ledgerTx) Add(account string, n int) error {
 
 func (t *ledgerTx) Value() any { return t }
 
-func (t *ledgerTx) Commit(ctx context.Context, o driver.Outcome) error {
+func (t *ledgerTx) Commit(ctx context.Context, o idempotency.Outcome) error {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	if err := t.write(ctx, o); err != nil {
@@ -384,14 +384,14 @@ func (t *ledgerTx) Commit(ctx context.Context, o driver.Outcome) error {
 	return nil
 }
 
-func (t *ledgerTx) RollbackAndRecord(ctx context.Context, o driver.Outcome) error {
+func (t *ledgerTx) RollbackAndRecord(ctx context.Context, o idempotency.Outcome) error {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	return t.write(ctx, o)
 }
 
 // write ends the transaction with a record.
-func (t *ledgerTx) write(ctx context.Context, o driver.Outcome) error {
+func (t *ledgerTx) write(ctx context.Context, o idempotency.Outcome) error {
 	if t.over {
 		return errTxDone
 	}
@@ -400,7 +400,7 @@ func (t *ledgerTx) write(ctx context.Context, o driver.Outcome) error {
 	switch {
 	case err != nil:
 		return err
-	case reservation.Decision != driver.Acquired || reservation.Record.Lease() != t.lease:
+	case reservation.Decision != idempotency.DecisionAcquired || reservation.Record.Lease() != t.lease:
 		return idempotency.ErrLeaseLost
 	default:
 		return t.store.Complete(ctx, t.lease, o)
@@ -522,7 +522,7 @@ func modes() map[string]func(*idempotency.Handler) {
 // transactional and the functions below are changes of a rig.
 func transactional(h *idempotency.Handler) { h.Transactional = true }
 
-func takeover(p driver.Takeover) func(*idempotency.Handler) {
+func takeover(p idempotency.Takeover) func(*idempotency.Handler) {
 	return func(h *idempotency.Handler) { h.Takeover = p }
 }
 
@@ -646,7 +646,7 @@ func requireReplay(t *testing.T, first, again *httptest.ResponseRecorder) {
 const problemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/server-idempotency.md#"
 
 // mustLoad reads a record.
-func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) driver.Record {
+func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) idempotency.Record {
 	t.Helper()
 	record, err := store.Load(t.Context(), id)
 	require.NoError(t, err)
@@ -655,15 +655,15 @@ func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) driver.R
 
 // crash makes a claim and does not end it, like a process that dies. It returns the lease of
 // the dead execution.
-func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *http.Request) driver.Lease {
+func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *http.Request) idempotency.Lease {
 	t.Helper()
-	reservation, err := store.Reserve(t.Context(), driver.Claim{
+	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
 		ID:          idempotency.ID{Scope: r.Header.Get("Tenant"), Operation: "POST /charges", Key: theKey},
-		Fingerprint: idempotency.RequestFingerprint(r, []byte(theBody)), Owner: driver.NewOwner(),
+		Fingerprint: idempotency.RequestFingerprint(r, []byte(theBody)), Owner: rand.Text(),
 		Lease: cmp.Or(h.Lease, 30*time.Second), TTL: 24 * time.Hour, Takeover: h.Takeover,
 	})
 	require.NoError(t, err)
-	require.Equal(t, driver.Acquired, reservation.Decision)
+	require.Equal(t, idempotency.DecisionAcquired, reservation.Decision)
 	return reservation.Record.Lease()
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -27,7 +26,7 @@ type leased struct {
 }
 
 // hold starts the heartbeat of a lease that was granted, requested at asked.
-func (x *executor) hold(parent context.Context, reservation *driver.Reservation, asked time.Time) *execution {
+func (x *executor) hold(parent context.Context, reservation *Reservation, asked time.Time) *execution {
 	e := x.newExecution(parent, reservation, asked)
 	l := &leased{execution: e, until: asked.Add(x.options.Lease)}
 	l.alive, l.end = context.WithCancel(context.WithoutCancel(parent))
@@ -116,7 +115,7 @@ func (l *leased) stopHeartbeat() bool {
 }
 
 // complete implements ownership.
-func (l *leased) complete(outcome driver.Outcome, _ bool) error {
+func (l *leased) complete(outcome Outcome, _ bool) error {
 	return l.retryUntilLeaseEnds(0, outcome.Status, func(ctx context.Context) error {
 		return l.store.Complete(ctx, l.lease, outcome)
 	})
@@ -169,7 +168,7 @@ func (l *leased) verifyStatus(status Status) bool {
 	ctx, cancel := l.untilLeaseEnds()
 	defer cancel()
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		var record driver.Record
+		var record Record
 		err := withTimeout(ctx, func(ctx context.Context) (err error) {
 			record, err = l.store.Load(ctx, l.lease.ID)
 			return err
@@ -177,7 +176,7 @@ func (l *leased) verifyStatus(status Status) bool {
 		switch {
 		case err == nil:
 			return record.Status == status && record.Lease() == l.lease
-		case errors.Is(err, driver.ErrNotFound), sleep.Jittered(ctx, pause) != nil:
+		case errors.Is(err, ErrNotFound), sleep.Jittered(ctx, pause) != nil:
 			return false
 		}
 	}

@@ -2,10 +2,10 @@ package idempotency
 
 import (
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
@@ -36,11 +36,11 @@ type Options struct {
 
 	// Takeover says what happens after a non-transactional execution died, or ended with an
 	// unknown effect. Zero means MarkUnknown.
-	Takeover driver.Takeover
+	Takeover Takeover
 
 	// Transactional means that all effects of the work are writes through Tx. The work
 	// and its record are then one transaction, so an execution that died left nothing
-	// behind and is executed again. The Store must be a driver.Transactor. It is
+	// behind and is executed again. The Store must be a Transactor. It is
 	// implied by a store within a transaction of the caller.
 	Transactional bool
 }
@@ -61,20 +61,20 @@ func (o Options) resolved(store Store) (Options, error) {
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(store == nil, "Store is nil")
-	wrong.Check(o.Lease < minLease || driver.ValidLease(o.Lease) != nil, fmt.Sprintf("Lease is %v, want 10ms to 10 years", o.Lease))
-	wrong.Check(o.TTL < o.Lease || driver.ValidLease(o.TTL) != nil, fmt.Sprintf("TTL is %v, want at least Lease (%v)", o.TTL, o.Lease))
+	wrong.Check(o.Lease < minLease || ValidLease(o.Lease) != nil, fmt.Sprintf("Lease is %v, want 10ms to 10 years", o.Lease))
+	wrong.Check(o.TTL < o.Lease || ValidLease(o.TTL) != nil, fmt.Sprintf("TTL is %v, want at least Lease (%v)", o.TTL, o.Lease))
 	wrong.Duration("Timeout", o.Timeout)
 	wrong.Duration("DuplicateWait", o.DuplicateWait)
-	wrong.Check(o.Takeover > driver.MarkUnknown, fmt.Sprintf("Takeover is %d, want at most %d", o.Takeover, driver.MarkUnknown))
-	_, transactor := store.(driver.Transactor)
+	wrong.Check(o.Takeover > MarkUnknown, fmt.Sprintf("Takeover is %d, want at most %d", o.Takeover, MarkUnknown))
+	_, transactor := store.(Transactor)
 	wrong.Check(o.Transactional && store != nil && !transactor, fmt.Sprintf("Transactional needs a store with transactions, and %T has none", store))
 	return o, wrong.Err()
 }
 
 // claim returns the claim of a new execution.
-func (o *Options) claim(id ID, fingerprint Fingerprint) driver.Claim {
-	return driver.Claim{
-		ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(),
+func (o *Options) claim(id ID, fingerprint Fingerprint) Claim {
+	return Claim{
+		ID: id, Fingerprint: fingerprint, Owner: rand.Text(),
 		Lease: o.Lease, TTL: o.TTL, Takeover: o.Takeover,
 	}
 }

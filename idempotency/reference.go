@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // SetReference sets the place of the execution's result: a row's id or an object's name,
@@ -20,7 +18,7 @@ import (
 // The last call counts, and "" removes the reference. Outside of a running execution
 // it does nothing. The error is an ErrInvalid.
 func SetReference(ctx context.Context, reference string) error {
-	if err := driver.ValidateName("reference", reference); err != nil {
+	if err := validateName("reference", reference); err != nil {
 		return err
 	}
 	if e, ok := executionOf(ctx); ok {
@@ -71,7 +69,7 @@ func (c *capture) reference(to string) Result {
 }
 
 // replay answers with the stored result, or with that of LoadResult.
-func (v *requestHandler) replay(record *driver.Record) {
+func (v *requestHandler) replay(record *Record) {
 	result, err := v.load(record)
 	if err != nil {
 		v.reject(loadFailed, StoreFailed, err, "")
@@ -83,7 +81,7 @@ func (v *requestHandler) replay(record *driver.Record) {
 
 // load returns the result of a record. Without a LoadResult, a reference is an error:
 // another version of the program has written the record.
-func (v *requestHandler) load(record *driver.Record) (Result, error) {
+func (v *requestHandler) load(record *Record) (Result, error) {
 	stored := record.Result
 	if v.LoadResult == nil && stored.Reference != "" && len(stored.Body) == 0 {
 		return Result{}, errors.New("idempotency: the record refers to its response, and Handler.LoadResult is nil")

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -171,7 +170,7 @@ func TestStress_transactional(t *testing.T) {
 func TestStress_nonTransactional(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		policy driver.Takeover
+		policy idempotency.Takeover
 		once   bool
 	}{
 		{"at most once", idempotency.MarkUnknown, true},

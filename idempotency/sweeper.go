@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -62,7 +61,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 func (s *Sweeper) sweep(ctx context.Context) (more bool, err error) {
 	reaped, err := s.Store.Reap(ctx, batch)
 	for i := range reaped {
-		t := traceEvent{trace: s.Trace, event: Event{Lease: driver.Lease{ID: reaped[i].ID, Generation: reaped[i].Generation}}}
+		t := traceEvent{trace: s.Trace, event: Event{Lease: Lease{ID: reaped[i].ID, Generation: reaped[i].Generation}}}
 		t.emit(Unknown, errLeaseExpired)
 	}
 	deleted, failed := s.Store.Sweep(ctx, batch)

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -60,14 +60,14 @@ func TestSweeper_sweeps(t *testing.T) {
 }
 
 // die claims an operation and does not end it.
-func die(t *testing.T, store idempotency.Store, key string, policy driver.Takeover) driver.Lease {
+func die(t *testing.T, store idempotency.Store, key string, policy idempotency.Takeover) idempotency.Lease {
 	t.Helper()
-	reservation, err := store.Reserve(t.Context(), driver.Claim{
-		ID: idempotency.ID{Scope: "comp1", Operation: "op", Key: key}, Owner: driver.NewOwner(),
+	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
+		ID: idempotency.ID{Scope: "comp1", Operation: "op", Key: key}, Owner: rand.Text(),
 		Lease: 30 * time.Second, TTL: time.Hour, Takeover: policy,
 	})
 	require.NoError(t, err)
-	require.Equal(t, driver.Acquired, reservation.Decision)
+	require.Equal(t, idempotency.DecisionAcquired, reservation.Decision)
 	return reservation.Record.Lease()
 }
 
@@ -76,10 +76,10 @@ func die(t *testing.T, store idempotency.Store, key string, policy driver.Takeov
 func TestSweeperFindsTheDead(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		policy  driver.Takeover
+		policy  idempotency.Takeover
 		unknown bool
 	}{
-		{"by default", driver.TakeoverDefault, true},
+		{"by default", idempotency.TakeoverDefault, true},
 		{"unknown", idempotency.MarkUnknown, true},
 		{"again", idempotency.Reexecute, false},
 		{"resume", idempotency.Resume, false},
@@ -92,12 +92,12 @@ func TestSweeperFindsTheDead(t *testing.T) {
 			time.Sleep(29 * time.Second)
 			synctest.Wait()
 			assert.Empty(t, reports.unknowns(), "it is alive")
-			requireRecord(t, store, dead.ID, driver.InProgress)
+			requireRecord(t, store, dead.ID, idempotency.StatusInProgress)
 
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			if !row.unknown {
-				requireRecord(t, store, dead.ID, driver.InProgress)
+				requireRecord(t, store, dead.ID, idempotency.StatusInProgress)
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				requireRecord(t, store, dead.ID, 0)
@@ -112,7 +112,7 @@ func TestSweeperFindsTheDead(t *testing.T) {
 				assert.Equal(t, dead.ID, event.ID)
 				assert.EqualValues(t, 2, event.Generation)
 				require.ErrorContains(t, event.Err, "lease of an execution expired")
-				require.ErrorIs(t, store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
+				require.ErrorIs(t, store.Complete(t.Context(), dead, idempotency.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
 
 				time.Sleep(7 * 24 * time.Hour)
 				synctest.Wait()
@@ -128,7 +128,7 @@ func TestSweeperFindsTheDead(t *testing.T) {
 // brokenReap is a store with a Reap that fails after some records.
 type brokenReap struct{ idempotency.Memory }
 
-func (s *brokenReap) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
+func (s *brokenReap) Reap(ctx context.Context, limit int) ([]idempotency.Record, error) {
 	abandoned, _ := s.Memory.Reap(ctx, limit)
 	return abandoned, errDown
 }
@@ -137,7 +137,7 @@ func (s *brokenReap) Reap(ctx context.Context, limit int) ([]driver.Record, erro
 func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(brokenReap)
-		die(t, store, "k", driver.TakeoverDefault)
+		die(t, store, "k", idempotency.TakeoverDefault)
 		time.Sleep(time.Minute)
 		var reports hooks
 		var errs []error

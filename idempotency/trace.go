@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // Disposition is what was done with a request or message. Its text is the value in
@@ -68,7 +66,7 @@ const (
 type Event struct {
 	// Lease is the operation and, if there was one, its execution. The key may be a
 	// secret: log its KeyHash.
-	driver.Lease
+	Lease
 
 	// Disposition is what was done.
 	Disposition Disposition
@@ -105,7 +103,7 @@ type Trace struct {
 	RenewalFailed func(*Event)
 }
 
-func (x *executor) traceRenewal(lease driver.Lease, err error) {
+func (x *executor) traceRenewal(lease Lease, err error) {
 	if x.trace != nil && x.trace.RenewalFailed != nil {
 		x.trace.RenewalFailed(&Event{Lease: lease, Err: err})
 	}

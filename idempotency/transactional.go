@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -15,15 +14,15 @@ import (
 type transactional struct {
 	*execution
 
-	claimed *driver.Claim
-	tx      driver.Transaction
+	claimed *Claim
+	tx      Transaction
 }
 
 // value implements ownership.
 func (t *transactional) value() (any, error) { return t.tx.Value(), nil }
 
 // complete implements ownership. An unknown outcome is stored without the writes.
-func (t *transactional) complete(outcome driver.Outcome, final bool) error {
+func (t *transactional) complete(outcome Outcome, final bool) error {
 	end := t.tx.Commit
 	if outcome.Status == Unknown || final && !t.commits() {
 		end = t.tx.RollbackAndRecord
@@ -34,7 +33,7 @@ func (t *transactional) complete(outcome driver.Outcome, final bool) error {
 		return err
 	case errors.Is(err, ErrUnknown):
 		return t.handleEarlyCommit(err)
-	case t.inCallerTx(), errors.Is(err, driver.ErrTransactionFailed):
+	case t.inCallerTx(), errors.Is(err, ErrTransactionFailed):
 		return fmt.Errorf("%w: %w", errRolledBack, err)
 	default:
 		return t.resolve(err)
@@ -68,9 +67,9 @@ func (t *transactional) resolve(err error) error {
 		switch {
 		case failed != nil:
 			return failed
-		case reservation.Decision == driver.DecisionInProgress:
+		case reservation.Decision == DecisionInProgress:
 			return err
-		case reservation.Decision == driver.Acquired:
+		case reservation.Decision == DecisionAcquired:
 			found = fmt.Errorf("%w: %w", errRolledBack, err)
 		case reservation.Record.Lease() == t.lease:
 			found = nil
@@ -93,12 +92,12 @@ func (t *transactional) handleEarlyCommit(err error) error {
 
 func (t *transactional) recordUnknown(ctx context.Context) error {
 	claim := *t.claimed
-	claim.Takeover = driver.MarkUnknown
+	claim.Takeover = MarkUnknown
 	reservation, err := t.store.Reserve(ctx, claim)
-	if err != nil || reservation.Decision != driver.Acquired {
+	if err != nil || reservation.Decision != DecisionAcquired {
 		return err
 	}
-	return t.store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: Unknown})
+	return t.store.Complete(ctx, reservation.Record.Lease(), Outcome{Status: Unknown})
 }
 
 // keepTrying repeats a store operation until it succeeds, for the time of a lease.

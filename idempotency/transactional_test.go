@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -153,8 +152,8 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 		unheard.named("the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
 		unresolved.named("the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
 		overtaken.named("another execution has the record at the commit", rule{onCommit, 1, 0, lease}),
-		undone.named("the transaction has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: too many connections", driver.ErrTransactionFailed)}}),
-		never.named("the writes can never be committed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrUncommittable)}}),
+		undone.named("the transaction has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: too many connections", idempotency.ErrTransactionFailed)}}),
+		never.named("the writes can never be committed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", idempotency.ErrUncommittable)}}),
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			ledger := newLedger()
@@ -330,7 +329,7 @@ func TestWorkThatCommitsByItselfAndTheStoreIsGone(t *testing.T) {
 		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: byItself}}, rule{onComplete, 1, always, fault{before: errDown}})
 		r := newRig(store, answer(http.StatusCreated, ""), transactional, takeover(idempotency.Reexecute))
 		requireProblem(t, r.post(t), http.StatusConflict, "unknown")
-		requireRecord(t, store, theID, driver.InProgress)
+		requireRecord(t, store, theID, idempotency.StatusInProgress)
 		time.Sleep(time.Minute)
 		requireUnknown(t, r)
 		assert.EqualValues(t, 1, r.executions.Load())

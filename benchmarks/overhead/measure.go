@@ -267,9 +267,22 @@ func Programs() []Program {
 // Size builds the program in a temporary directory and returns the size of the binary in
 // bytes. It needs the go command and must run in this module.
 func (p Program) Size(ctx context.Context) (int64, error) {
+	size, _, err := p.build(ctx)
+	return size, err
+}
+
+// CompileTime returns the processor time, without the system's, that the program takes to be compiled with all its packages, those of the
+// standard library too: a half to one minute.
+func (p Program) CompileTime(ctx context.Context) (time.Duration, error) {
+	_, used, err := p.build(ctx, "-a")
+	return used, err
+}
+
+// build returns the size of the program's binary and the processor time that the go command and the compilers used.
+func (p Program) build(ctx context.Context, flags ...string) (size int64, used time.Duration, err error) {
 	dir, err := os.MkdirTemp("", "overhead")
 	if err != nil {
-		return 0, fmt.Errorf("binary: %w", err)
+		return 0, 0, fmt.Errorf("binary: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	imports := ""
@@ -280,15 +293,17 @@ func (p Program) Size(ctx context.Context) (int64, error) {
 		")\n\nfunc main() {\n\tvar client *http.Client = " + p.Client + "\n\tfmt.Println(client.Get(\"http://api.example/\"))\n}\n"
 	file, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "main")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		return 0, fmt.Errorf("binary: %w", err)
+		return 0, 0, fmt.Errorf("binary: %w", err)
 	}
-	command := exec.CommandContext(ctx, "go", "build", "-o", binary, file) //nolint:gosec // both paths are of the directory made above
+	args := append([]string{"build"}, flags...)
+	args = append(args, "-o", binary, file)
+	command := exec.CommandContext(ctx, "go", args...) //nolint:gosec // both paths are of the directory made above
 	if out, err := command.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("binary: go build: %w: %s", err, out)
+		return 0, 0, fmt.Errorf("binary: go build: %w: %s", err, out)
 	}
 	info, err := os.Stat(binary)
 	if err != nil {
-		return 0, fmt.Errorf("binary: %w", err)
+		return 0, 0, fmt.Errorf("binary: %w", err)
 	}
-	return info.Size(), nil
+	return info.Size(), command.ProcessState.UserTime(), nil
 }

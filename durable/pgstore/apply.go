@@ -8,16 +8,16 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Apply implements driver.Store. One intent is enqueued in one round trip, several in two.
+// Apply implements durable.Store. One intent is enqueued in one round trip, several in two.
 // Outcomes take two round trips, other events at most three.
-func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
+func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
 	for i := range events {
-		if err := driver.ValidEvent(&events[i]); err != nil {
+		if err := durable.ValidEvent(&events[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -34,7 +34,7 @@ func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []dri
 	return results, err
 }
 
-func (s *Store) apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
+func (s *Store) apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
 	a := newApplication(s.db.is, events)
 	if len(events) == 1 && len(a.fresh) == 1 {
 		err := s.db.transact(ctx, func(t *ownTransaction) error { return t.Commit(ctx, a.insert()) })
@@ -43,7 +43,7 @@ func (s *Store) apply(ctx context.Context, events []driver.Event) (results []dri
 		}
 		if c := a.fresh[a.names[0]]; c.inserted {
 			result, err := a.result(c)
-			return []driver.Result{result}, err
+			return []durable.Result{result}, err
 		}
 	}
 	err = s.db.transact(ctx, func(t *ownTransaction) error {
@@ -65,7 +65,7 @@ func (s *Store) apply(ctx context.Context, events []driver.Event) (results []dri
 type application struct {
 	is       *texts
 	notifies bool // the transaction, at its commit
-	events   []driver.Event
+	events   []durable.Event
 
 	of    []name // the name of each event; zero: its ID is invalid
 	names []name // all names, sorted, each once
@@ -82,12 +82,12 @@ type candidate struct {
 }
 
 // run returns the results, and the last statements, which write them.
-func (a *application) run(ctx context.Context, t pgkit.Sender) ([]driver.Result, []*pgkit.Statement, error) {
+func (a *application) run(ctx context.Context, t pgkit.Sender) ([]durable.Result, []*pgkit.Statement, error) {
 	if err := a.load(ctx, t); err != nil {
 		return nil, nil, err
 	}
 	var w writing
-	results := make([]driver.Result, len(a.events))
+	results := make([]durable.Result, len(a.events))
 	for i := range a.events {
 		e, id := &a.events[i], a.of[i]
 		if c := a.fresh[id]; c != nil && c.inserted && c.event == i {
@@ -104,7 +104,7 @@ func (a *application) run(ctx context.Context, t pgkit.Sender) ([]driver.Result,
 			results[i] = w.judge(r, e, a.now)
 			continue
 		}
-		results[i].Change, results[i].Err = driver.Decide(nil, e, a.now)
+		results[i].Change, results[i].Err = durable.Decide(nil, e, a.now)
 	}
 	return results, w.statements(a.is, a.notifies), nil
 }
@@ -113,9 +113,9 @@ func (a *application) run(ctx context.Context, t pgkit.Sender) ([]driver.Result,
 var errInserted = errors.New("pgstore: the inserted row differs from the decision")
 
 // result is the decision about an inserted intent, at the time of the insert.
-func (a *application) result(c *candidate) (result driver.Result, err error) {
-	result.Change, result.Err = driver.Decide(nil, &a.events[c.event], c.row.CreatedAt)
-	if result.Err != nil || result.Step != driver.StepInsert || !result.Record.NextAt.Equal(c.row.NextAt) {
+func (a *application) result(c *candidate) (result durable.Result, err error) {
+	result.Change, result.Err = durable.Decide(nil, &a.events[c.event], c.row.CreatedAt)
+	if result.Err != nil || result.Step != durable.StepInsert || !result.Record.NextAt.Equal(c.row.NextAt) {
 		return result, errors.Join(errInserted, result.Err)
 	}
 	return result, nil
@@ -123,7 +123,7 @@ func (a *application) result(c *candidate) (result driver.Result, err error) {
 
 // newApplication lists the names, and the first event of each name that would insert it. An invalid ID
 // has no name.
-func newApplication(is *texts, events []driver.Event) *application {
+func newApplication(is *texts, events []durable.Event) *application {
 	a := &application{
 		is: is, events: events, of: make([]name, len(events)), names: make([]name, 0, len(events)),
 		fresh: make(map[name]*candidate), rows: make(map[name]*row),
@@ -137,7 +137,7 @@ func newApplication(is *texts, events []driver.Event) *application {
 		name := nameOf(&id)
 		a.of[i] = name
 		a.names = append(a.names, name)
-		if e.Kind == driver.EventEnqueue && a.fresh[name] == nil && e.Validate() == nil {
+		if e.Kind == durable.EventEnqueue && a.fresh[name] == nil && e.Validate() == nil {
 			a.fresh[name] = propose(e, name, i)
 		}
 	}
@@ -146,12 +146,12 @@ func newApplication(is *texts, events []driver.Event) *application {
 	return a
 }
 
-func propose(e *driver.Event, id name, event int) *candidate {
+func propose(e *durable.Event, id name, event int) *candidate {
 	c := &candidate{event: event, row: row{id: id, payload: sqlquery.Blob(e.Intent.Payload)}}
 	c.row.Intent = e.Intent
-	c.row.Fingerprint, c.row.Intent.Fingerprint = driver.FingerprintOf(&e.Intent), ""
+	c.row.Fingerprint, c.row.Intent.Fingerprint = durable.FingerprintOf(&e.Intent), ""
 	if deadline := e.Intent.Deadline; !deadline.IsZero() {
-		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), driver.Ceil(deadline)
+		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), durable.Ceil(deadline)
 	}
 	return c
 }

@@ -7,16 +7,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Claim implements driver.Store. It takes two round trips, and one more if a scope has fewer due
+// Claim implements durable.Store. It takes two round trips, and one more if a scope has fewer due
 // intents than its share.
-func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.Claimed, err error) {
+func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable.Claimed, err error) {
 	if err := claim.Validate(); err != nil {
-		return driver.Claimed{}, err
+		return durable.Claimed{}, err
 	}
 	err = s.db.transact(ctx, func(t *ownTransaction) error {
 		claim := claim
@@ -25,7 +25,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		if err != nil {
 			return err
 		}
-		claimed = driver.Claimed{Now: r.now, Held: r.held, Waiting: r.waiting, Lease: r.expires.Sub(r.now), Suspect: r.suspect} // anew for each try
+		claimed = durable.Claimed{Now: r.now, Held: r.held, Waiting: r.waiting, Lease: r.expires.Sub(r.now), Suspect: r.suspect} // anew for each try
 		var w writing
 		for _, row := range rows {
 			if result := w.take(row, new(claim.Event(&row.Record)), r.now); result.Err == nil {
@@ -35,7 +35,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		return t.Commit(ctx, w.statements(s.db.is, false)...)
 	})
 	if err != nil {
-		return driver.Claimed{}, err
+		return durable.Claimed{}, err
 	}
 	return claimed, nil
 }
@@ -52,7 +52,7 @@ type claimRound struct {
 
 	now     time.Time
 	held    []string
-	waiting []driver.Hold
+	waiting []durable.Hold
 	expires time.Time // the worker's lease
 	suspect bool      // one is due, and not claimed
 }
@@ -88,9 +88,9 @@ func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	record := func(r *row) *driver.Record { return &r.Record }
+	record := func(r *row) *durable.Record { return &r.Record }
 	queries, err := r.queries(ctx)
-	return driver.AddQueries(c, driver.FairOrder(c, r.Queues(), record), queries, record), err
+	return durable.AddQueries(c, durable.FairOrder(c, r.Queues(), record), queries, record), err
 }
 
 // find returns the statements that read intents of the claim, and suspects that are due.
@@ -145,18 +145,18 @@ func (r *claimRound) queries(ctx context.Context) (rows []*row, err error) {
 }
 
 // limits are the arguments of choose.
-func limits(c *driver.Claim) []any {
+func limits(c *durable.Claim) []any {
 	names := slices.Collect(maps.Keys(c.Gateways))
 	held, waiting := slices.Collect(maps.Keys(c.InFlight)), slices.Collect(maps.Keys(c.Waiting))
-	scope := func(q driver.QueueKey) string { return q.Scope }
-	gateway := func(q driver.QueueKey) string { return q.Gateway }
+	scope := func(q durable.QueueKey) string { return q.Scope }
+	gateway := func(q durable.QueueKey) string { return q.Gateway }
 	return []any{
 		names,
 		array(names, func(name string) int64 { return int64(c.Allowance(name).Limit) }),
 		array(names, func(name string) int64 { return int64(c.Allowance(name).PerScope) }),
 		array(names, func(name string) string { return c.Allowance(name).Cursor }),
 		int64(c.Limit),
-		array(held, scope), array(held, gateway), array(held, func(q driver.QueueKey) int64 { return int64(c.QueueLimit(q)) }),
+		array(held, scope), array(held, gateway), array(held, func(q durable.QueueKey) int64 { return int64(c.QueueLimit(q)) }),
 		array(waiting, scope), array(waiting, gateway),
 	}
 }
@@ -166,7 +166,7 @@ func (r *claimRound) begin(rows []*row) {
 	dueOrder(rows)
 	most := make(map[string]int)
 	for _, row := range rows {
-		r.Add(driver.QueueKeyOf(&row.Record), row)
+		r.Add(durable.QueueKeyOf(&row.Record), row)
 	}
 	for i, s := range r.Shares {
 		for _, row := range s.Rows {

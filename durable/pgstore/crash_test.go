@@ -14,28 +14,28 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-func enqueue(scope, key string) driver.Event {
-	return driver.Event{Kind: driver.EventEnqueue, Intent: driver.Intent{
+func enqueue(scope, key string) durable.Event {
+	return durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{
 		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte("payload of " + key),
 	}}
 }
 
-func claimOf(worker string) driver.Claim {
-	return driver.Claim{
+func claimOf(worker string) durable.Claim {
+	return durable.Claim{
 		Worker: worker, Lease: time.Hour, Limit: 100,
-		Gateways: map[string]driver.Allowance{"psp": {Terms: driver.Terms{KeyTTL: time.Hour, CanQuery: true}, Limit: 100, PerScope: 100}},
+		Gateways: map[string]durable.Allowance{"psp": {Terms: durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Limit: 100, PerScope: 100}},
 	}
 }
 
-func finish(r *driver.Record, class driver.Class, do driver.Action) driver.Event {
-	return driver.Event{
-		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &driver.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: driver.Outcome{Class: class, Result: []byte("result")},
-		Decision: driver.Decision{Action: do},
+func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
+	return durable.Event{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		Terms: &durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: durable.Outcome{Class: class, Result: []byte("result")},
+		Decision: durable.Decision{Action: do},
 	}
 }
 
@@ -107,22 +107,22 @@ var life = []struct {
 	do   func(ctx context.Context, s *Store, l *lifetime) error
 }{
 	{"enqueue", func(ctx context.Context, s *Store, l *lifetime) error {
-		return each(s.Apply(ctx, []driver.Event{l.enqueue("a", "1"), l.enqueue("a", "2"), l.enqueue("b", "3")}))
+		return each(s.Apply(ctx, []durable.Event{l.enqueue("a", "1"), l.enqueue("a", "2"), l.enqueue("b", "3")}))
 	}},
 	{"claim", claimed},
 	{"finish", func(ctx context.Context, s *Store, l *lifetime) error {
-		classes := map[string]driver.Class{"1": driver.ClassSucceeded, "2": driver.ClassDeclined, "3": driver.ClassUnknown}
-		var events []driver.Event
+		classes := map[string]durable.Class{"1": durable.ClassSucceeded, "2": durable.ClassDeclined, "3": durable.ClassUnknown}
+		var events []durable.Event
 		for key, r := range l.held {
-			events = append(events, finish(r, classes[key], map[bool]driver.Action{true: driver.Bury}[key == "2"]))
+			events = append(events, finish(r, classes[key], map[bool]durable.Action{true: durable.Bury}[key == "2"]))
 		}
 		return each(s.Apply(ctx, events))
 	}},
 	{"redrive and resolve", func(ctx context.Context, s *Store, l *lifetime) error {
 		second, third := l.enqueue("a", "2"), l.enqueue("b", "3")
-		return each(s.Apply(ctx, []driver.Event{
-			{Kind: driver.EventRedrive, Intent: second.Intent, By: "ann"},
-			{Kind: driver.EventResolve, Intent: third.Intent, By: "ann", Outcome: driver.Outcome{Class: driver.ClassSucceeded}},
+		return each(s.Apply(ctx, []durable.Event{
+			{Kind: durable.EventRedrive, Intent: second.Intent, By: "ann"},
+			{Kind: durable.EventResolve, Intent: third.Intent, By: "ann", Outcome: durable.Outcome{Class: durable.ClassSucceeded}},
 		}))
 	}},
 	{"claim again", claimed},
@@ -130,15 +130,15 @@ var life = []struct {
 		if l.held["2"] == nil { // the answer to the claim was lost
 			return nil
 		}
-		return each(s.Apply(ctx, []driver.Event{finish(l.held["2"], driver.ClassDeclined, driver.Bury)}))
+		return each(s.Apply(ctx, []durable.Event{finish(l.held["2"], durable.ClassDeclined, durable.Bury)}))
 	}},
 	{"mend", func(ctx context.Context, s *Store, l *lifetime) error {
 		mended := l.enqueue("a", "2")
 		mended.Intent.Payload = []byte("mended")
-		return each(s.Apply(ctx, []driver.Event{mended, l.enqueue("c", "4")}))
+		return each(s.Apply(ctx, []durable.Event{mended, l.enqueue("c", "4")}))
 	}},
 	{"cancel", func(ctx context.Context, s *Store, l *lifetime) error {
-		return each(s.Apply(ctx, []driver.Event{{Kind: driver.EventCancel, Intent: l.enqueue("a", "2").Intent}}))
+		return each(s.Apply(ctx, []durable.Event{{Kind: durable.EventCancel, Intent: l.enqueue("a", "2").Intent}}))
 	}},
 	{"beat", func(ctx context.Context, s *Store, l *lifetime) error {
 		return errOf(s.Heartbeat(ctx, l.worker, time.Hour))
@@ -160,7 +160,7 @@ func claimed(ctx context.Context, s *Store, l *lifetime) error {
 
 // each is the first error that does not say that it was done before its answer was lost, or
 // cannot be done since another's was.
-func each(results []driver.Result, err error) error {
+func each(results []durable.Result, err error) error {
 	for i := range results {
 		if e := results[i].Err; e != nil && err == nil && !slices.ContainsFunc(lateErrors, func(late error) bool { return errors.Is(e, late) }) {
 			err = e
@@ -172,12 +172,12 @@ func each(results []driver.Result, err error) error {
 // lifetime is what one life is about.
 type lifetime struct {
 	worker string // its own, and its intents' scopes
-	held   map[string]*driver.Record
+	held   map[string]*durable.Record
 }
 
-func (l *lifetime) enqueue(scope, key string) driver.Event { return enqueue(l.worker+" "+scope, key) }
+func (l *lifetime) enqueue(scope, key string) durable.Event { return enqueue(l.worker+" "+scope, key) }
 
-var lateErrors = []error{driver.ErrFenced, driver.ErrInvalidState, driver.ErrMismatch}
+var lateErrors = []error{durable.ErrFenced, durable.ErrInvalidState, durable.ErrMismatch}
 
 // TestCrashBetweenTrips ends the server's process before and after each trip to it. What
 // fails is done again. After each step the tables are consistent. At the end nothing is lost,
@@ -189,7 +189,7 @@ func TestCrashBetweenTrips(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
 			m := &mortal{killer: s.db.pool, left: n, after: after}
-			l := &lifetime{worker: fmt.Sprintf("mortal %v %d", after, n), held: make(map[string]*driver.Record)}
+			l := &lifetime{worker: fmt.Sprintf("mortal %v %d", after, n), held: make(map[string]*durable.Record)}
 			l.live(t, s, m)
 			lives++
 			stats, err := s.Stats(t.Context())
@@ -198,7 +198,7 @@ func TestCrashBetweenTrips(t *testing.T) {
 			for _, count := range stats.States {
 				total += count
 			}
-			held, err := s.Counts(t.Context(), []driver.State{driver.StateSending, driver.StateQuerying})
+			held, err := s.Counts(t.Context(), []durable.State{durable.StateSending, durable.StateQuerying})
 			require.NoError(t, err)
 			assert.Empty(t, held, "killed at %d, after %v", n, after)
 			assert.Equal(t, 4*lives, total)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
@@ -79,7 +79,7 @@ func (t *transaction) Now(ctx context.Context) (now time.Time, err error) {
 }
 
 // Apply implements sqlquery.Transaction.
-func (t *transaction) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+func (t *transaction) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
 	results, last, err := newApplication(t.is, events).run(ctx, t.t)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (t *transaction) Apply(ctx context.Context, events []driver.Event) ([]drive
 
 // Reap implements sqlquery.Transaction. It finds the dead workers first, and then their intents: others may have claimed some
 // meanwhile.
-func (t *transaction) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
+func (t *transaction) Reap(ctx context.Context, limit int) (changes []durable.Change, err error) {
 	var (
 		dead []string
 		rows []*row
@@ -113,7 +113,7 @@ func (t *transaction) Reap(ctx context.Context, limit int) (changes []driver.Cha
 		return nil, err
 	}
 	for _, r := range rows {
-		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker}
+		e := durable.Event{Kind: durable.EventLeaseExpired, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker}
 		if result := w.judge(r, &e, now); result.Err == nil {
 			changes = append(changes, result.Change)
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -20,7 +19,7 @@ func ExampleStore_WithTx() { //nolint:testableexamples // it needs a server
 			if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1, $2)", id, euros); err != nil {
 				return err
 			}
-			_, err := store.WithTx(tx).Enqueue(ctx, driver.Intent{
+			_, err := store.WithTx(tx).Enqueue(ctx, durable.Intent{
 				ID:      idempotency.ID{Scope: "acme", Operation: "POST /charges", Key: id},
 				Gateway: "bank", Payload: fmt.Appendf(nil, `{"euros":%d}`, euros),
 			})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
@@ -150,7 +150,7 @@ var (
 	// the time from which it is too late.
 	inserted = slices.Concat([]field[*row]{
 		byID, payload,
-		{"not_before", "timestamptz", func(r *row) any { return driver.Ceil(r.NotBefore) }},
+		{"not_before", "timestamptz", func(r *row) any { return durable.Ceil(r.NotBefore) }},
 		{"until", "timestamptz", func(r *row) any { return r.until }},
 	}, recordFields(`scope operation key gateway fingerprint deadline batch "row"`))
 
@@ -167,7 +167,7 @@ var (
 		fieldsOf(sqlquery.Named(sqlquery.LetterColumns, `n redriven_at "by" note`), "", partOfLetter)...)
 )
 
-func recordOf(r *row) *driver.Record { return &r.Record }
+func recordOf(r *row) *durable.Record { return &r.Record }
 
 func recordFields(names string) []field[*row] {
 	return fieldsOf(sqlquery.Named(sqlquery.IntentColumns, names), "", recordOf)
@@ -175,26 +175,26 @@ func recordFields(names string) []field[*row] {
 
 // attemptFields are those of the attempt that begins or ends with the row.
 func attemptFields(names string) []field[*row] {
-	return fieldsOf(sqlquery.Named(sqlquery.AttemptColumns, names), "a_", func(r *row) *driver.Attempt { return r.attempt })
+	return fieldsOf(sqlquery.Named(sqlquery.AttemptColumns, names), "a_", func(r *row) *durable.Attempt { return r.attempt })
 }
 
 // attempt is a row of the journal.
 type attempt struct {
-	*driver.Attempt
+	*durable.Attempt
 
 	intent name
 }
 
-func partOfAttempt(a attempt) *driver.Attempt { return a.Attempt }
+func partOfAttempt(a attempt) *durable.Attempt { return a.Attempt }
 
 // letter is a dead letter.
 type letter struct {
-	*driver.DeadLetter
+	*durable.DeadLetter
 
 	intent name
 }
 
-func partOfLetter(l letter) *driver.DeadLetter { return l.DeadLetter }
+func partOfLetter(l letter) *durable.DeadLetter { return l.DeadLetter }
 
 // The statements that write fields.
 //

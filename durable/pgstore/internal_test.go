@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
@@ -97,7 +97,7 @@ func TestPlans(t *testing.T) {
 func TestScheduledIntents_areKeptApart(t *testing.T) {
 	t.Parallel()
 	s := openInternal(t)
-	var events []driver.Event
+	var events []durable.Event
 	for _, key := range []string{"past", "soon", "later"} {
 		e := enqueue("a", key)
 		e.Intent.NotBefore = time.Now().Add(2 * time.Hour)
@@ -117,7 +117,7 @@ func TestScheduledIntents_areKeptApart(t *testing.T) {
 	}
 	stats, err := s.Stats(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[driver.State]int{driver.StatePending: 4}, stats.States)
+	assert.Equal(t, map[durable.State]int{durable.StatePending: 4}, stats.States)
 	assert.Equal(t, 3, stats.Due)
 	assert.WithinDuration(t, time.Now().Add(-time.Hour), stats.Oldest, time.Minute)
 	claimed, err := s.Claim(t.Context(), claimOf("w"))
@@ -196,24 +196,24 @@ func TestLists_readFewBuffers(t *testing.T) {
 	_, err = s.db.pool.Exec(t.Context(), `INSERT INTO durable_letter (intent, n, gateway, batch, "row", reason, class, code, doubt, attempts, dead_at)
 		SELECT id, 1, gateway, '', 0, 'declined', 2, '', false, 1, created FROM durable_intent WHERE state = 6`)
 	require.NoError(t, err)
-	middle := func(states ...driver.State) *driver.Record {
-		all, err := s.Intents(t.Context(), driver.Filter{States: states}, nil, 51)
+	middle := func(states ...durable.State) *durable.Record {
+		all, err := s.Intents(t.Context(), durable.Filter{States: states}, nil, 51)
 		require.NoError(t, err)
 		return &all[50]
 	}
-	unknown, unknownOrDead := []driver.State{driver.StateUnknown}, []driver.State{driver.StateUnknown, driver.StateDead}
+	unknown, unknownOrDead := []durable.State{durable.StateUnknown}, []durable.State{durable.StateUnknown, durable.StateDead}
 	for _, row := range []struct {
 		name   string
-		filter driver.Filter
-		after  *driver.Record
+		filter durable.Filter
+		after  *durable.Record
 		most   int
 	}{
-		{"the first page of unknown", driver.Filter{States: unknown}, nil, 60},
-		{"a page in the middle", driver.Filter{States: unknown}, middle(unknown...), 60},
-		{"a page in the middle, newest first", driver.Filter{States: unknown, NewestFirst: true}, middle(unknown...), 60},
-		{"unknown and dead", driver.Filter{States: unknownOrDead}, middle(unknownOrDead...), 120},
-		{"all states", driver.Filter{}, middle(), 150},
-		{"all states, newest first", driver.Filter{NewestFirst: true}, nil, 150},
+		{"the first page of unknown", durable.Filter{States: unknown}, nil, 60},
+		{"a page in the middle", durable.Filter{States: unknown}, middle(unknown...), 60},
+		{"a page in the middle, newest first", durable.Filter{States: unknown, NewestFirst: true}, middle(unknown...), 60},
+		{"unknown and dead", durable.Filter{States: unknownOrDead}, middle(unknownOrDead...), 120},
+		{"all states", durable.Filter{}, middle(), 150},
+		{"all states, newest first", durable.Filter{NewestFirst: true}, nil, 150},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			text, args := sqlquery.PageOfIntents(&row.filter, row.after, 50)
@@ -223,7 +223,7 @@ func TestLists_readFewBuffers(t *testing.T) {
 		})
 	}
 	t.Run("dead letters, newest first", func(t *testing.T) {
-		text, args := sqlquery.DeadLetters(&driver.Filter{NewestFirst: true}, nil, 50)
+		text, args := sqlquery.DeadLetters(&durable.Filter{NewestFirst: true}, nil, 50)
 		buffers, plan := explain(t, s, text, args)
 		assert.LessOrEqual(t, buffers, 260, plan) // of each also the intent, through its key
 		t.Logf("%d buffers", buffers)
@@ -289,7 +289,7 @@ func TestClaim_buffers(t *testing.T) {
 			require.NoError(t, err)
 			assert.Len(t, claimed.Changes, row.due)
 			for _, change := range claimed.Changes {
-				assert.Equal(t, driver.StateSending, change.Record.State)
+				assert.Equal(t, durable.StateSending, change.Record.State)
 			}
 		})
 	}
@@ -345,26 +345,26 @@ func TestUpgrade(t *testing.T) {
 	require.NoError(t, err)
 	old.Steps = old.Steps[:1]
 	require.NoError(t, old.Migrate(t.Context(), pool))
-	insert := func(key string, state driver.State, code string) driver.Event {
+	insert := func(key string, state durable.State, code string) durable.Event {
 		e := enqueue("a", key)
 		_, err := pool.Exec(t.Context(), `INSERT INTO durable_intent (id, next_at, updated, created, since, "row", later, scope, operation, key,
 				gateway, fingerprint, batch, payload, code, state, doubt, generation, first_at, last_at)
 			SELECT $1, now, now, now, now, 0, false, $2, $3, $4, $5, $6, '', $7, $8, $9::int, $9::int = 4, 1, now, now FROM clock_timestamp() AS now`,
 			nameOf(&e.Intent.ID), e.Intent.ID.Scope, e.Intent.ID.Operation, e.Intent.ID.Key, e.Intent.Gateway,
-			string(driver.FingerprintOf(&e.Intent)), e.Intent.Payload, code, int(state))
+			string(durable.FingerprintOf(&e.Intent)), e.Intent.Payload, code, int(state))
 		require.NoError(t, err)
 		return e
 	}
-	before := insert("before", driver.StateUnknown, "lease_expired 7")
+	before := insert("before", durable.StateUnknown, "lease_expired 7")
 	_, err = New(t.Context(), pool, &Options{NoMigration: true})
 	require.ErrorIs(t, err, ErrSchema)
 	s, err := New(t.Context(), pool, nil)
 	require.NoError(t, err)
-	insert("by an old program", driver.StatePending, "")
+	insert("by an old program", durable.StatePending, "")
 	require.NoError(t, old.Check(t.Context(), pgkit.PGX(pool)), "an old program accepts the tables")
 
-	claim := driver.Claim{Worker: "w", Lease: time.Hour, Limit: 10, Gateways: map[string]driver.Allowance{
-		"psp": {Terms: driver.Terms{KeyTTL: time.Hour}, Limit: 10, PerScope: 10},
+	claim := durable.Claim{Worker: "w", Lease: time.Hour, Limit: 10, Gateways: map[string]durable.Allowance{
+		"psp": {Terms: durable.Terms{KeyTTL: time.Hour}, Limit: 10, PerScope: 10},
 	}}
 	claimed, err := s.Claim(t.Context(), claim)
 	require.NoError(t, err)
@@ -372,5 +372,5 @@ func TestUpgrade(t *testing.T) {
 	r, err := s.Find(t.Context(), before.Intent.ID)
 	require.NoError(t, err)
 	assert.Zero(t, r.LostLeases, "counts begin anew")
-	assert.Equal(t, driver.StateSending, r.State)
+	assert.Equal(t, durable.StateSending, r.State)
 }

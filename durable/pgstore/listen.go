@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -49,7 +49,7 @@ const (
 
 var errPooled = fmt.Errorf("pgstore: listen: the connection leads to a pooler, want PostgreSQL: %w", errors.ErrUnsupported)
 
-// Listen implements driver.Listener. It has a connection beside the pool, with the same
+// Listen implements durable.Listener. It has a connection beside the pool, with the same
 // configuration. An errors.ErrUnsupported means that a pooler such as PgBouncer is between
 // the store and PostgreSQL: it would give the connection, and the notifications, to others.
 func (s *Store) Listen(ctx context.Context, wake func()) error {
@@ -220,10 +220,10 @@ func (s *Store) notifyAgain(ctx context.Context, now bool) {
 }
 
 // makesDue reports whether an event of a caller has made an intent due.
-func makesDue(events []driver.Event, results []driver.Result) bool {
+func makesDue(events []durable.Event, results []durable.Result) bool {
 	for i := range results {
 		r := &results[i]
-		if events[i].Kind != driver.EventFinish && r.Err == nil && r.Step != driver.StepKeep &&
+		if events[i].Kind != durable.EventFinish && r.Err == nil && r.Step != durable.StepKeep &&
 			r.Record.State.Claimable() && !r.Record.NextAt.After(r.Record.UpdatedAt) {
 			return true
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -118,7 +117,7 @@ func TestStore_wakesEnginesOfOtherProcesses(t *testing.T) {
 			errGivenUp := errors.New("given up")
 			for name, inside := range map[string]within{"pgx": withinPGX, "database/sql": withinSQL} {
 				for _, end := range []error{errGivenUp, nil} {
-					err := inside(t, p, store, func(outbox driver.Outbox) error {
+					err := inside(t, p, store, func(outbox durable.Outbox) error {
 						in := order(0)
 						in.Key = fmt.Sprint(name, end)
 						_, err := outbox.Enqueue(t.Context(), in)
@@ -141,22 +140,22 @@ func TestStore_wakesForPersons(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	p := newPlace(t, dsn, nil)
 	store := newStore(t, p.pool)
-	dead := func(key string) driver.Event {
+	dead := func(key string) durable.Event {
 		in := order(0)
 		in.Key, in.Gateway = key, "none"
-		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
+		applyAll(t, store, []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
 		refuse(t, store, "none")
 		in.Gateway, in.Payload = "psp", []byte("revised")
-		return driver.Event{Kind: driver.EventEnqueue, Intent: in}
+		return durable.Event{Kind: durable.EventEnqueue, Intent: in}
 	}
 	applied, inside, redriven := dead("applied"), dead("inside"), dead("redriven")
 	l := listen(t, dsn, nil)
 	l.ready(func(key string) { enqueueKey(t, store, key) })
-	applyAll(t, store, []driver.Event{applied})
+	applyAll(t, store, []durable.Event{applied})
 	l.await("applied")
-	require.NoError(t, withinPGX(t, p, store, func(outbox driver.Outbox) error { return errOf(outbox.Enqueue(t.Context(), inside.Intent)) }))
+	require.NoError(t, withinPGX(t, p, store, func(outbox durable.Outbox) error { return errOf(outbox.Enqueue(t.Context(), inside.Intent)) }))
 	l.await("inside")
-	applyAll(t, store, []driver.Event{{Kind: driver.EventRedrive, Intent: redriven.Intent, By: "ann"}})
+	applyAll(t, store, []durable.Event{{Kind: durable.EventRedrive, Intent: redriven.Intent, By: "ann"}})
 	assert.Eventually(t, func() bool { // claimed, and buried again: there is no such gateway
 		record, err := store.Find(t.Context(), redriven.Intent.ID)
 		return err == nil && record.DeadLetterID == 2
@@ -259,7 +258,7 @@ func TestStore_wakesEnginesAfterJobs(t *testing.T) {
 	l := listen(t, dsn, nil)
 	l.ready(func(key string) { enqueueKey(t, store, key) })
 	time.Sleep(200 * time.Millisecond) // the Engine has claimed after each wake-up before
-	require.NoError(t, errOf(store.AddJob(t.Context(), driver.Job{PerSecond: 10})))
+	require.NoError(t, errOf(store.AddJob(t.Context(), durable.Job{PerSecond: 10})))
 	_, changes, err := store.WorkJob(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -37,14 +37,14 @@ type Options struct {
 // maxName is the limit of PostgreSQL, in bytes. It truncates longer names.
 const maxName = 63
 
-// schema returns the schema of the options. The error is a driver.ErrInvalid.
+// schema returns the schema of the options. The error is a durable.ErrInvalid.
 func (o *Options) schema() (*pgkit.Schema, error) {
 	s := &pgkit.Schema{Versions: "durable_schema", Steps: pgkit.ReadSteps(migrations, "migrations/*.sql"), Names: ourTerms()}
 	if o != nil {
 		s.Name = o.Schema
 	}
 	if len(s.Name) > maxName || !storable(s.Name) {
-		return nil, fmt.Errorf("%w: pgstore: Options.Schema is %q, want UTF-8 without NUL, at most %d bytes", driver.ErrInvalid, s.Name, maxName)
+		return nil, fmt.Errorf("%w: pgstore: Options.Schema is %q, want UTF-8 without NUL, at most %d bytes", durable.ErrInvalid, s.Name, maxName)
 	}
 	return s, nil
 }
@@ -53,7 +53,7 @@ func (o *Options) schema() (*pgkit.Schema, error) {
 func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // New returns a store of a pool, and creates its tables if needed. nil options are the
-// defaults. Errors are ErrSchema, driver.ErrInvalid, and PostgreSQL's. The connections may go
+// defaults. Errors are ErrSchema, durable.ErrInvalid, and PostgreSQL's. The connections may go
 // through PgBouncer: see the package comment.
 func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, error) {
 	schema, err := options.schema()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
@@ -17,13 +17,13 @@ import (
 
 // row is an intent as the database has it.
 type row struct {
-	driver.Record
+	durable.Record
 
 	id  name
 	seq int64
 
 	// attempt is the attempt that began or ended.
-	attempt *driver.Attempt
+	attempt *durable.Attempt
 
 	// holder is the worker that held the intent before its attempt ended.
 	holder string
@@ -66,17 +66,17 @@ type writing struct {
 
 // judge applies the decision of Decide to a record. Later events of the same verb find the
 // new state.
-func (w *writing) judge(r *row, e *driver.Event, now time.Time) (result driver.Result) {
-	result.Change, result.Err = driver.Decide(&r.Record, e, now)
-	if result.Err == nil && result.Step != driver.StepKeep {
+func (w *writing) judge(r *row, e *durable.Event, now time.Time) (result durable.Result) {
+	result.Change, result.Err = durable.Decide(&r.Record, e, now)
+	if result.Err == nil && result.Step != durable.StepKeep {
 		w.add(r, &result.Change)
 	}
 	return result
 }
 
 // take is judge of a claim, the only event of its verb for this intent.
-func (w *writing) take(r *row, e *driver.Event, now time.Time) (result driver.Result) {
-	result.Change, result.Err = driver.Decide(&r.Record, e, now)
+func (w *writing) take(r *row, e *durable.Event, now time.Time) (result durable.Result) {
+	result.Change, result.Err = durable.Decide(&r.Record, e, now)
 	switch {
 	case result.Err != nil:
 	case result.StartedAttempt == nil: // buried
@@ -88,12 +88,12 @@ func (w *writing) take(r *row, e *driver.Event, now time.Time) (result driver.Re
 	return result
 }
 
-func (w *writing) add(r *row, c *driver.Change) {
+func (w *writing) add(r *row, c *durable.Change) {
 	r.Record = c.Record
 	if c.Revised || c.Erased {
 		r.payload = sqlquery.Blob(r.Payload)
 	}
-	if r.State == driver.StateDone || c.Erased {
+	if r.State == durable.StateDone || c.Erased {
 		r.result = sqlquery.Blob(r.Result)
 	}
 	if c.Erased {

@@ -5,15 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // settles reports whether the events only end attempts, each with its record (Event.Held).
-func settles(events []driver.Event) bool {
-	return !slices.ContainsFunc(events, func(e driver.Event) bool {
-		return e.Kind != driver.EventFinish || e.Held == nil || e.Held.ID != e.Intent.ID
+func settles(events []durable.Event) bool {
+	return !slices.ContainsFunc(events, func(e durable.Event) bool {
+		return e.Kind != durable.EventFinish || e.Held == nil || e.Held.ID != e.Intent.ID
 	})
 }
 
@@ -21,16 +21,16 @@ func settles(events []driver.Event) bool {
 // unchanged, so is the record. The others are applied like all events.
 type settlement struct {
 	is     *texts
-	events []driver.Event
+	events []durable.Event
 
-	results []driver.Result
+	results []durable.Result
 	places  map[name]int // the index in results of each intent that is written
 	stored  map[name]bool
 	rest    []int
 	now     time.Time
 }
 
-func (s *Store) settle(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+func (s *Store) settle(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
 	var b *settlement
 	err := s.db.transact(ctx, func(t *ownTransaction) error {
 		b = &settlement{is: s.db.is, events: events} // anew for each try
@@ -51,13 +51,13 @@ func (b *settlement) decide() []*pgkit.Statement {
 		rows   []*row
 		graves []letter
 	)
-	b.results = make([]driver.Result, len(b.events))
+	b.results = make([]durable.Result, len(b.events))
 	b.places, b.stored = make(map[name]int, len(b.events)), make(map[name]bool, len(b.events))
 	for i := range b.events {
 		e := &b.events[i]
 		r := &row{Record: *e.Held, id: nameOf(&e.Held.ID), holder: e.Worker}
 		_, twice := b.places[r.id]
-		change, err := driver.Decide(&r.Record, e, b.now)
+		change, err := durable.Decide(&r.Record, e, b.now)
 		if twice || err != nil {
 			b.rest = append(b.rest, i)
 			continue
@@ -65,7 +65,7 @@ func (b *settlement) decide() []*pgkit.Statement {
 		b.results[i].Change = change
 		b.places[r.id] = i
 		r.Record, r.attempt = change.Record, change.FinishedAttempt
-		if r.State == driver.StateDone {
+		if r.State == durable.StateDone {
 			r.result = sqlquery.Blob(r.Result)
 		}
 		rows = append(rows, r)
@@ -89,7 +89,7 @@ func (b *settlement) store(from pgkit.Row) error {
 }
 
 // finish returns the results, also of what was not stored.
-func (b *settlement) finish(ctx context.Context, s *Store) ([]driver.Result, error) {
+func (b *settlement) finish(ctx context.Context, s *Store) ([]durable.Result, error) {
 	for id, i := range b.places {
 		if !b.stored[id] {
 			b.rest = append(b.rest, i)
@@ -99,7 +99,7 @@ func (b *settlement) finish(ctx context.Context, s *Store) ([]driver.Result, err
 		return b.results, nil
 	}
 	slices.Sort(b.rest)
-	events := make([]driver.Event, len(b.rest))
+	events := make([]durable.Event, len(b.rest))
 	for i, place := range b.rest {
 		events[i] = b.events[place]
 	}

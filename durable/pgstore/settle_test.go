@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // D2: an outcome is stored without reading the intent, in a batch and alone. The outcome of a
@@ -18,18 +18,18 @@ import (
 // those of a store that reads.
 func TestSettle(t *testing.T) {
 	t.Parallel()
-	terms := &driver.Terms{KeyTTL: time.Hour, VisibilityDelay: time.Minute}
-	again := driver.Decision{Action: driver.Retry, At: time.Now().Add(time.Hour)}
-	bury := driver.Decision{Action: driver.Bury, Reason: "enough"}
-	leave := func(t *testing.T, s *Store, e *driver.Event) {
+	terms := &durable.Terms{KeyTTL: time.Hour, VisibilityDelay: time.Minute}
+	again := durable.Decision{Action: durable.Retry, At: time.Now().Add(time.Hour)}
+	bury := durable.Decision{Action: durable.Bury, Reason: "enough"}
+	leave := func(t *testing.T, s *Store, e *durable.Event) {
 		t.Helper()
 		require.NoError(t, errOf(s.Heartbeat(t.Context(), e.Worker, 0)))
 		require.NoError(t, errOf(s.Reap(t.Context(), 10)))
 	}
-	claimOne := func(t *testing.T, s *Store) driver.Record {
+	claimOne := func(t *testing.T, s *Store) durable.Record {
 		t.Helper()
 		c := claimOf("w")
-		c.Gateways["psp"] = driver.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
+		c.Gateways["psp"] = durable.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
 		claimed, err := s.Claim(t.Context(), c)
 		require.NoError(t, err)
 		require.Len(t, claimed.Changes, 1)
@@ -37,49 +37,49 @@ func TestSettle(t *testing.T) {
 	}
 	rows := []struct {
 		name     string
-		outcome  driver.Outcome
-		decision driver.Decision
-		before   func(t *testing.T, s *Store, e *driver.Event) // after the claim
+		outcome  durable.Outcome
+		decision durable.Decision
+		before   func(t *testing.T, s *Store, e *durable.Event) // after the claim
 		twice    bool
 
 		err     error
-		state   driver.State
+		state   durable.State
 		letters int
 	}{
-		{name: "done", outcome: driver.Outcome{Class: driver.ClassSucceeded, Code: "ok", Reference: "ch_1", Status: 201, Result: []byte("r")}, state: driver.StateDone},
-		{name: "failed", outcome: driver.Outcome{Class: driver.ClassFailed, Code: "busy", Status: 429, Err: errors.New("e")}, decision: again, state: driver.StateWaiting},
-		{name: "unknown", outcome: driver.Outcome{Err: context.DeadlineExceeded}, decision: again, state: driver.StateUnknown},
-		{name: "refused", outcome: driver.Outcome{Class: driver.ClassDeclined, Code: "no"}, decision: bury, state: driver.StateDead, letters: 1},
-		{name: "twice in a batch", outcome: driver.Outcome{Class: driver.ClassDeclined}, decision: bury, twice: true, state: driver.StateDead, letters: 1},
+		{name: "done", outcome: durable.Outcome{Class: durable.ClassSucceeded, Code: "ok", Reference: "ch_1", Status: 201, Result: []byte("r")}, state: durable.StateDone},
+		{name: "failed", outcome: durable.Outcome{Class: durable.ClassFailed, Code: "busy", Status: 429, Err: errors.New("e")}, decision: again, state: durable.StateWaiting},
+		{name: "unknown", outcome: durable.Outcome{Err: context.DeadlineExceeded}, decision: again, state: durable.StateUnknown},
+		{name: "refused", outcome: durable.Outcome{Class: durable.ClassDeclined, Code: "no"}, decision: bury, state: durable.StateDead, letters: 1},
+		{name: "twice in a batch", outcome: durable.Outcome{Class: durable.ClassDeclined}, decision: bury, twice: true, state: durable.StateDead, letters: 1},
 		{
-			name: "stored before", outcome: driver.Outcome{Class: driver.ClassDeclined}, decision: bury,
-			before: func(t *testing.T, s *Store, e *driver.Event) {
-				require.NoError(t, each(s.Apply(t.Context(), []driver.Event{*e})))
+			name: "stored before", outcome: durable.Outcome{Class: durable.ClassDeclined}, decision: bury,
+			before: func(t *testing.T, s *Store, e *durable.Event) {
+				require.NoError(t, each(s.Apply(t.Context(), []durable.Event{*e})))
 			},
-			err: driver.ErrFenced, state: driver.StateDead, letters: 1,
+			err: durable.ErrFenced, state: durable.StateDead, letters: 1,
 		},
 		{
-			name: "reaped", outcome: driver.Outcome{Class: driver.ClassDeclined}, decision: bury, before: leave,
-			err: driver.ErrFenced, state: driver.StateUnknown,
+			name: "reaped", outcome: durable.Outcome{Class: durable.ClassDeclined}, decision: bury, before: leave,
+			err: durable.ErrFenced, state: durable.StateUnknown,
 		},
 		{
-			name: "reaped, and claimed again", outcome: driver.Outcome{Class: driver.ClassSucceeded},
-			before: func(t *testing.T, s *Store, e *driver.Event) {
+			name: "reaped, and claimed again", outcome: durable.Outcome{Class: durable.ClassSucceeded},
+			before: func(t *testing.T, s *Store, e *durable.Event) {
 				leave(t, s, e)
 				claimOne(t, s)
 			},
-			err: driver.ErrFenced, state: driver.StateSending,
+			err: durable.ErrFenced, state: durable.StateSending,
 		},
 		{
-			name: "swept", outcome: driver.Outcome{Class: driver.ClassSucceeded},
-			before: func(t *testing.T, s *Store, e *driver.Event) {
-				require.NoError(t, each(s.Apply(t.Context(), []driver.Event{*e})))
+			name: "swept", outcome: durable.Outcome{Class: durable.ClassSucceeded},
+			before: func(t *testing.T, s *Store, e *durable.Event) {
+				require.NoError(t, each(s.Apply(t.Context(), []durable.Event{*e})))
 				require.NoError(t, errOf(s.db.pool.Exec(t.Context(), "UPDATE durable_intent SET updated = updated - interval '1 day'")))
 				n, err := s.Sweep(t.Context(), time.Hour, 10)
 				require.NoError(t, err)
 				require.Equal(t, 1, n)
 			},
-			err: driver.ErrNotFound,
+			err: durable.ErrNotFound,
 		},
 	}
 	for _, row := range rows {
@@ -87,10 +87,10 @@ func TestSettle(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, reads %v", row.name, reads), func(t *testing.T) {
 				t.Parallel()
 				s := openInternal(t)
-				require.NoError(t, each(s.Apply(t.Context(), []driver.Event{enqueue("a", "k")})))
+				require.NoError(t, each(s.Apply(t.Context(), []durable.Event{enqueue("a", "k")})))
 				held := claimOne(t, s)
-				e := driver.Event{
-					Kind: driver.EventFinish, Intent: driver.Intent{ID: held.ID}, Worker: "w", Generation: held.Generation,
+				e := durable.Event{
+					Kind: durable.EventFinish, Intent: durable.Intent{ID: held.ID}, Worker: "w", Generation: held.Generation,
 					Terms: terms, Outcome: row.outcome, Decision: row.decision,
 				}
 				if !reads {
@@ -99,7 +99,7 @@ func TestSettle(t *testing.T) {
 				if row.before != nil {
 					row.before(t, s, &e)
 				}
-				events := []driver.Event{e}
+				events := []durable.Event{e}
 				if row.twice {
 					events = append(events, e)
 				}
@@ -109,9 +109,9 @@ func TestSettle(t *testing.T) {
 				require.ErrorIs(t, results[0].Err, row.err)
 				assert.Equal(t, row.state.String(), results[0].Record.State.String())
 				if row.twice {
-					require.ErrorIs(t, results[1].Err, driver.ErrFenced)
+					require.ErrorIs(t, results[1].Err, durable.ErrFenced)
 				}
-				if !errors.Is(row.err, driver.ErrNotFound) {
+				if !errors.Is(row.err, durable.ErrNotFound) {
 					settledLikeItSays(t, s, &results[0])
 				}
 				assert.Equal(t, row.letters, s.count(t, "durable_letter"))
@@ -122,12 +122,12 @@ func TestSettle(t *testing.T) {
 }
 
 // settledLikeItSays: what was answered is what is there.
-func settledLikeItSays(t *testing.T, s *Store, result *driver.Result) {
+func settledLikeItSays(t *testing.T, s *Store, result *durable.Result) {
 	t.Helper()
 	record, err := s.Find(t.Context(), result.Record.ID)
 	require.NoError(t, err)
 	want := result.Record
-	if want.State != driver.StateDone {
+	if want.State != durable.StateDone {
 		want.Result = record.Result
 	}
 	want.Payload, want.NotBefore = record.Payload, record.NotBefore
@@ -136,7 +136,7 @@ func settledLikeItSays(t *testing.T, s *Store, result *driver.Result) {
 	require.NoError(t, err)
 	if ended := result.FinishedAttempt; ended != nil {
 		got := attempts[len(attempts)-1]
-		assert.Equal(t, driver.IdempotencyKey(record.ID, ended.Epoch), got.Key)
+		assert.Equal(t, durable.IdempotencyKey(record.ID, ended.Epoch), got.Key)
 		ended.Kind, ended.Key, ended.Worker, ended.SentAt = got.Kind, got.Key, got.Worker, got.SentAt
 		ended.Epoch = got.Epoch
 		assert.Equal(t, *ended, got)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -26,8 +26,8 @@ type Store struct {
 type verbs = sqlquery.Verbs
 
 var (
-	_ driver.Store    = (*Store)(nil)
-	_ driver.Listener = (*Store)(nil)
+	_ durable.Store    = (*Store)(nil)
+	_ durable.Listener = (*Store)(nil)
 )
 
 func newStore(pool *pgxpool.Pool, schema *pgkit.Schema) *Store {
@@ -36,8 +36,8 @@ func newStore(pool *pgxpool.Pool, schema *pgkit.Schema) *Store {
 	return &Store{verbs: sqlquery.On(d), db: d, joined: &texts{schema: schema, end: ` /* within */`}}
 }
 
-// SetHold implements driver.Store.
-func (s *Store) SetHold(ctx context.Context, hold driver.Hold) error {
+// SetHold implements durable.Store.
+func (s *Store) SetHold(ctx context.Context, hold durable.Hold) error {
 	err := s.verbs.SetHold(ctx, hold)
 	if err == nil && hold.ReleasedBy != "" {
 		s.notify(ctx)
@@ -45,10 +45,10 @@ func (s *Store) SetHold(ctx context.Context, hold driver.Hold) error {
 	return err
 }
 
-// WorkJob implements driver.Store.
-func (s *Store) WorkJob(ctx context.Context, limit int) (driver.Job, []driver.Change, error) {
+// WorkJob implements durable.Store.
+func (s *Store) WorkJob(ctx context.Context, limit int) (durable.Job, []durable.Change, error) {
 	job, changes, err := s.verbs.WorkJob(ctx, limit)
-	if slices.ContainsFunc(changes, func(c driver.Change) bool { return !c.Record.NextAt.After(c.Record.UpdatedAt) }) {
+	if slices.ContainsFunc(changes, func(c durable.Change) bool { return !c.Record.NextAt.After(c.Record.UpdatedAt) }) {
 		s.notify(ctx)
 	}
 	return job, changes, err
@@ -57,7 +57,7 @@ func (s *Store) WorkJob(ctx context.Context, limit int) (driver.Job, []driver.Ch
 // sweepBatch is the number of intents that are deleted in one commit.
 const sweepBatch = 1000
 
-// Sweep implements driver.Store. It deletes a thousand at a time.
+// Sweep implements durable.Store. It deletes a thousand at a time.
 func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept int, err error) {
 	for swept < limit {
 		n, want := 0, min(sweepBatch, limit-swept)
@@ -72,10 +72,10 @@ func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept 
 	return swept, ctx.Err()
 }
 
-// Heartbeat implements driver.Store. If the pool has no connection within a ninth of the lease,
+// Heartbeat implements durable.Store. If the pool has no connection within a ninth of the lease,
 // it makes one: a worker that waits for a connection is not dead.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
-	if err := driver.ValidateHeartbeat(worker, lease); err != nil {
+	if err := durable.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
 	statement := &pgkit.Statement{Text: s.db.is.of(heartbeat), Args: []any{worker, ceil(lease)}, Scan: timeInto(&now)}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -69,9 +69,9 @@ func newPlace(t *testing.T, dsn string, configure func(*pgxpool.Config)) *place 
 	return &place{newPool(t, dsn, configure), db}
 }
 
-type within func(t *testing.T, p *place, store *pgstore.Store, work func(driver.Outbox) error) error
+type within func(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error
 
-func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(driver.Outbox) error) error {
+func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error {
 	t.Helper()
 	tx, err := p.pool.Begin(t.Context())
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(driver.Ou
 		func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) })
 }
 
-func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(driver.Outbox) error) error {
+func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error {
 	t.Helper()
 	tx, err := p.db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -98,15 +98,15 @@ func suiteAt(t *testing.T, dsn string, configure func(*pgxpool.Config), inside w
 	p, again := newPlace(t, dsn, configure), newPool(t, dsn, configure)
 	return storetest.Suite{
 		Rows: 200,
-		Open: func(t *testing.T) driver.Store {
+		Open: func(t *testing.T) durable.Store {
 			store := newStore(t, p.pool)
 			_, err := p.db.ExecContext(t.Context(), `DO $$ BEGIN EXECUTE 'TRUNCATE ' || (SELECT string_agg(tablename, ', ') FROM pg_tables
 				WHERE schemaname = current_schema() AND tablename <> 'durable_schema'); END $$`)
 			require.NoError(t, err)
 			return store
 		},
-		Again: func(t *testing.T, _ driver.Store) driver.Store { return newStore(t, again) },
-		WithTx: func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error {
+		Again: func(t *testing.T, _ durable.Store) durable.Store { return newStore(t, again) },
+		WithTx: func(t *testing.T, store durable.Store, work func(durable.Outbox) error) error {
 			t.Helper()
 			return inside(t, p, store.(*pgstore.Store), work)
 		},
@@ -134,7 +134,7 @@ func TestStore(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	configure, move := movable(t, dsn)
 	s := suiteAt(t, dsn, configure, withinPGX)
-	s.MoveClock = func(_ *testing.T, _ driver.Store, by time.Duration) { move(by) }
+	s.MoveClock = func(_ *testing.T, _ durable.Store, by time.Duration) { move(by) }
 	s.Run(t)
 }
 
@@ -158,45 +158,45 @@ func TestSQL(t *testing.T) {
 }
 
 // order is the i-th of a tenant's.
-func order(i int) driver.Intent {
-	return driver.Intent{
+func order(i int) durable.Intent {
+	return durable.Intent{
 		ID: idempotency.ID{Scope: "a", Operation: "charge", Key: strconv.Itoa(i)}, Gateway: "psp", Payload: []byte(`{"amount": 100}`),
 	}
 }
 
 // batch enqueues n of them.
-func batch(from, n int) []driver.Event {
-	events := make([]driver.Event, n)
+func batch(from, n int) []durable.Event {
+	events := make([]durable.Event, n)
 	for i := range events {
-		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: order(from + i)}
+		events[i] = durable.Event{Kind: durable.EventEnqueue, Intent: order(from + i)}
 	}
 	return events
 }
 
 // enqueueKey enqueues an intent of this key.
-func enqueueKey(tb testing.TB, store driver.Store, key string) {
+func enqueueKey(tb testing.TB, store durable.Store, key string) {
 	tb.Helper()
 	in := order(0)
 	in.Key = key
-	applyAll(tb, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
+	applyAll(tb, store, []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
 }
 
 // refuse claims the only intent, and makes a dead letter of it.
-func refuse(tb testing.TB, store driver.Store, gateway string) {
+func refuse(tb testing.TB, store durable.Store, gateway string) {
 	tb.Helper()
 	claim := claimOf("w", 1)
-	claim.Gateways = map[string]driver.Allowance{gateway: {Limit: 1, PerScope: 1}}
+	claim.Gateways = map[string]durable.Allowance{gateway: {Limit: 1, PerScope: 1}}
 	claimed, err := store.Claim(tb.Context(), claim)
 	require.NoError(tb, err)
 	require.Len(tb, claimed.Changes, 1)
 	r := &claimed.Changes[0].Record
-	applyAll(tb, store, []driver.Event{{
-		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: "w", Generation: r.Generation, Terms: &driver.Terms{},
-		Outcome: driver.Outcome{Class: driver.ClassDeclined}, Decision: driver.Decision{Action: driver.Bury},
+	applyAll(tb, store, []durable.Event{{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: "w", Generation: r.Generation, Terms: &durable.Terms{},
+		Outcome: durable.Outcome{Class: durable.ClassDeclined}, Decision: durable.Decision{Action: durable.Bury},
 	}})
 }
 
-func applyAll(tb testing.TB, store driver.Store, events []driver.Event) []driver.Result {
+func applyAll(tb testing.TB, store durable.Store, events []durable.Event) []durable.Result {
 	tb.Helper()
 	results, err := store.Apply(tb.Context(), events)
 	require.NoError(tb, err)
@@ -206,9 +206,9 @@ func applyAll(tb testing.TB, store driver.Store, events []driver.Event) []driver
 	return results
 }
 
-func claimOf(worker string, limit int) driver.Claim {
-	return driver.Claim{
-		Worker: worker, Lease: time.Hour, Limit: limit, Gateways: map[string]driver.Allowance{"psp": {Limit: limit, PerScope: limit}},
+func claimOf(worker string, limit int) durable.Claim {
+	return durable.Claim{
+		Worker: worker, Lease: time.Hour, Limit: limit, Gateways: map[string]durable.Allowance{"psp": {Limit: limit, PerScope: limit}},
 	}
 }
 
@@ -327,9 +327,9 @@ func TestInvalidSchema(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{strings.Repeat("s", 64), "a\x00b", "\xff"} {
 		options := &pgstore.Options{Schema: name}
-		require.ErrorIs(t, errOf(pgstore.New(t.Context(), nil, options)), driver.ErrInvalid)
-		require.ErrorIs(t, pgstore.Migrate(t.Context(), nil, options), driver.ErrInvalid)
-		require.ErrorIs(t, errOf(pgstore.Schema(options, 0)), driver.ErrInvalid)
+		require.ErrorIs(t, errOf(pgstore.New(t.Context(), nil, options)), durable.ErrInvalid)
+		require.ErrorIs(t, pgstore.Migrate(t.Context(), nil, options), durable.ErrInvalid)
+		require.ErrorIs(t, errOf(pgstore.Schema(options, 0)), durable.ErrInvalid)
 	}
 }
 
@@ -338,7 +338,7 @@ func errOf[T any](_ T, err error) error { return err }
 
 // ending is a transaction of the caller's.
 type ending struct {
-	driver.Outbox
+	durable.Outbox
 
 	commit, rollback func() error
 }

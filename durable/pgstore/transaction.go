@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -75,30 +75,30 @@ func (t *ownTransaction) rollBack(ctx context.Context) {
 //
 // The transaction may have another search_path, for example that of a tenant. After SET LOCAL
 // ROLE, that role needs the rights of the package comment.
-func (s *Store) WithTx(tx pgx.Tx) driver.Outbox {
+func (s *Store) WithTx(tx pgx.Tx) durable.Outbox {
 	return s.outbox(pgkit.PGX(tx))
 }
 
 // WithSQLTx is WithTx for database/sql, with the driver of pgx/v5/stdlib. It takes more round
 // trips, because database/sql cannot send two statements at once.
-func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox {
+func (s *Store) WithSQLTx(tx *sql.Tx) durable.Outbox {
 	return s.outbox(pgkit.SQL(tx))
 }
 
 // outbox applies events in a transaction of the caller. The caller commits it.
-func (s *Store) outbox(t pgkit.Sender) driver.Outbox {
-	return driver.Within(func(ctx context.Context, e driver.Event) (driver.Result, error) {
+func (s *Store) outbox(t pgkit.Sender) durable.Outbox {
+	return durable.Within(func(ctx context.Context, e durable.Event) (durable.Result, error) {
 		if err := e.Validate(); err != nil {
-			return driver.Result{}, err // without a round trip
+			return durable.Result{}, err // without a round trip
 		}
-		a := newApplication(s.joined, []driver.Event{e})
+		a := newApplication(s.joined, []durable.Event{e})
 		a.notifies = s.mayNotify(ctx)
 		results, last, err := a.run(ctx, t)
 		if err == nil {
 			err = t.Send(ctx, last...)
 		}
 		if err != nil {
-			return driver.Result{}, pgkit.Ended(ctx, err)
+			return durable.Result{}, pgkit.Ended(ctx, err)
 		}
 		return results[0], results[0].Err
 	})

@@ -21,7 +21,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -45,8 +44,8 @@ type broken struct{ durable.Store }
 
 var errBroken = errors.New("connection refused")
 
-func (broken) Claim(context.Context, driver.Claim) (driver.Claimed, error) {
-	return driver.Claimed{}, errBroken
+func (broken) Claim(context.Context, durable.Claim) (durable.Claimed, error) {
+	return durable.Claimed{}, errBroken
 }
 
 // What Work tells River: nothing (completed), a snooze, a cancellation, or a failure.
@@ -118,8 +117,8 @@ func TestWork(t *testing.T) {
 		{name: "due within a Poll", want: snoozed(time.Second), delay: time.Millisecond},
 		{name: "held by another worker: snoozed", want: snoozed(30 * time.Second), prepare: func(t *testing.T, e *durable.Engine) {
 			t.Helper()
-			claimed, err := e.Store.Claim(t.Context(), driver.Claim{
-				Worker: "another", Lease: time.Hour, Limit: 1, Gateways: map[string]driver.Allowance{"psp": {Limit: 1, PerScope: 1}},
+			claimed, err := e.Store.Claim(t.Context(), durable.Claim{
+				Worker: "another", Lease: time.Hour, Limit: 1, Gateways: map[string]durable.Allowance{"psp": {Limit: 1, PerScope: 1}},
 			})
 			require.NoError(t, err)
 			require.Len(t, claimed.Changes, 1)
@@ -392,7 +391,7 @@ func TestInsertTx(t *testing.T) {
 			also: "queue = 'payments' AND priority = 2"},
 		{name: "not valid", in: func(in *durable.Intent) { in.Gateway = "" }, want: durable.ErrInvalid},
 		{name: "enqueued before, without a job", jobs: 1, before: func(p *place, id string) {
-			_, err := p.store.Apply(p.t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: pay(id)}})
+			_, err := p.store.Apply(p.t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: pay(id)}})
 			require.NoError(p.t, err)
 		}},
 		{name: "with a job before", jobs: 1, before: func(p *place, id string) { p.insert(pay(id)) }},
@@ -486,9 +485,9 @@ func TestRescue(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.insert(pay("1"))
-	claimed, err := p.store.Claim(t.Context(), driver.Claim{
+	claimed, err := p.store.Claim(t.Context(), durable.Claim{
 		Worker: "dead", Lease: time.Millisecond, Limit: 1,
-		Gateways: map[string]driver.Allowance{"psp": {Terms: driver.Terms{KeyTTL: time.Hour}, Limit: 1, PerScope: 1}},
+		Gateways: map[string]durable.Allowance{"psp": {Terms: durable.Terms{KeyTTL: time.Hour}, Limit: 1, PerScope: 1}},
 	})
 	require.NoError(t, err)
 	require.Len(t, claimed.Changes, 1)

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
 // Claim implements durable.Store.
-func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.Claimed, err error) {
+func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable.Claimed, err error) {
 	if err := claim.Validate(); err != nil {
-		return driver.Claimed{}, err
+		return durable.Claimed{}, err
 	}
 	err = s.db.transact(ctx, false, func(ctx context.Context, t *transaction) error {
-		claimed = driver.Claimed{Now: t.now} // anew for each try
+		claimed = durable.Claimed{Now: t.now} // anew for each try
 		if err := t.exec(ctx, beat, claim.Worker, t.now, t.now.Add(ceil(claim.Lease))); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		return nil
 	})
 	if err != nil {
-		return driver.Claimed{}, err
+		return durable.Claimed{}, err
 	}
 	return claimed, nil
 }
@@ -59,7 +59,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 const promoteBatch = 1000
 
 // suspects reads some suspects that the claim may take if it is for one alone.
-func (t *transaction) suspects(ctx context.Context, claim *driver.Claim, held []string) (due []*row, err error) {
+func (t *transaction) suspects(ctx context.Context, claim *durable.Claim, held []string) (due []*row, err error) {
 	if claim.ID != nil {
 		due, err = t.rows(ctx, find, claim.ID.Scope, claim.ID.Operation, claim.ID.Key)
 	} else {
@@ -71,7 +71,7 @@ func (t *transaction) suspects(ctx context.Context, claim *driver.Claim, held []
 }
 
 // choose selects the intents of the claim, none of which is a suspect. Decide rejects those that are not due.
-func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string) ([]*row, error) {
+func (t *transaction) choose(ctx context.Context, claim *durable.Claim, held []string) ([]*row, error) {
 	if claim.ID != nil {
 		only, err := t.row(ctx, find, *claim.ID)
 		if err != nil || only == nil || only.Suspect() || slices.Contains(held, only.Gateway) || !claim.Permits(&only.Record) {
@@ -98,8 +98,8 @@ func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []st
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	record := func(r *row) *driver.Record { return &r.Record }
-	return driver.AddQueries(claim, driver.FairOrder(claim, r.Queues(), record), r.queries, record), nil
+	record := func(r *row) *durable.Record { return &r.Record }
+	return durable.AddQueries(claim, durable.FairOrder(claim, r.Queues(), record), r.queries, record), nil
 }
 
 // names reads a column of names.
@@ -133,7 +133,7 @@ func (r *round) begin(ctx context.Context, gateway string) error {
 		}
 		r.queries = append(r.queries, queries...)
 	}
-	if r.Claim.Waiting[driver.QueueKey{Gateway: gateway}] {
+	if r.Claim.Waiting[durable.QueueKey{Gateway: gateway}] {
 		return nil
 	}
 	n := 0
@@ -143,7 +143,7 @@ func (r *round) begin(ctx context.Context, gateway string) error {
 			if err != nil {
 				return err
 			}
-			if r.Add(driver.QueueKeyOf(&first.Record), first) {
+			if r.Add(durable.QueueKeyOf(&first.Record), first) {
 				n++
 			}
 			if n == allowed.Limit {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
@@ -151,8 +151,8 @@ func newTransaction(ctx context.Context, tx *sql.Tx, from statements) (*transact
 func (t *transaction) Now(context.Context) (time.Time, error) { return t.now, nil }
 
 // Apply implements sqlquery.Transaction.
-func (t *transaction) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
-	results := make([]driver.Result, len(events))
+func (t *transaction) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+	results := make([]durable.Result, len(events))
 	for i := range events {
 		var err error
 		if results[i], err = t.apply(ctx, &events[i]); err != nil {

@@ -20,7 +20,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/durable/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -41,31 +41,31 @@ func pragma(t *testing.T, db *sql.DB, name string) (value int) {
 	return value
 }
 
-func enqueue(scope, key string) driver.Event {
-	return driver.Event{Kind: driver.EventEnqueue, Intent: driver.Intent{
+func enqueue(scope, key string) durable.Event {
+	return durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{
 		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte(strings.Repeat("payload of "+key, 500)),
 	}}
 }
 
-func claimOf(worker string) driver.Claim {
-	return driver.Claim{
+func claimOf(worker string) durable.Claim {
+	return durable.Claim{
 		Worker: worker, Lease: time.Hour, Limit: 100,
-		Gateways: map[string]driver.Allowance{"psp": {Terms: driver.Terms{KeyTTL: time.Hour, CanQuery: true}, Limit: 100, PerScope: 100}},
+		Gateways: map[string]durable.Allowance{"psp": {Terms: durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Limit: 100, PerScope: 100}},
 	}
 }
 
 var errLong = errors.New(strings.Repeat("wrong ", 150))
 
-func finish(r *driver.Record, class driver.Class, do driver.Action) driver.Event {
-	return driver.Event{
-		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &driver.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: driver.Outcome{Class: class, Code: strings.Repeat("code", 100), Result: make([]byte, 9000), Err: errLong},
-		Decision: driver.Decision{Action: do},
+func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
+	return durable.Event{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		Terms: &durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: durable.Outcome{Class: class, Code: strings.Repeat("code", 100), Result: make([]byte, 9000), Err: errLong},
+		Decision: durable.Decision{Action: do},
 	}
 }
 
 // apply is Apply. All events must succeed.
-func apply(ctx context.Context, s driver.Store, events ...driver.Event) ([]driver.Result, error) {
+func apply(ctx context.Context, s durable.Store, events ...durable.Event) ([]durable.Result, error) {
 	results, err := s.Apply(ctx, events)
 	for i := range results {
 		if results[i].Err != nil {
@@ -99,8 +99,8 @@ func TestPlans(t *testing.T) {
 	for i, text := range prepared() {
 		queries[fmt.Sprint("statement ", i)] = text
 	}
-	open, _ := sqlquery.DeadLetters(&driver.Filter{}, &driver.DeadLetter{}, 1)
-	all, _ := sqlquery.DeadLetters(&driver.Filter{IncludeResolved: true}, &driver.DeadLetter{}, 1)
+	open, _ := sqlquery.DeadLetters(&durable.Filter{}, &durable.DeadLetter{}, 1)
+	all, _ := sqlquery.DeadLetters(&durable.Filter{IncludeResolved: true}, &durable.DeadLetter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
 	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|c|s|g|w|durable_worker|h.*|durable_job( USING (COVERING )?INDEX durable_job_open)?|.* USING (COVERING )?INDEX durable_intent_(due|later|held|listed|over)|` +
 		`l USING INDEX durable_letter_(all|open))$`)
@@ -118,12 +118,12 @@ func TestPlans(t *testing.T) {
 	}
 	assert.Contains(t, plan(t, s, open, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_open (dead_at>?)")
 	assert.Contains(t, plan(t, s, all, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_all (dead_at>?)")
-	one, args := sqlquery.DeadLetters(&driver.Filter{Scope: "a", Operation: "b", Key: "c", IncludeResolved: true}, nil, 1)
+	one, args := sqlquery.DeadLetters(&durable.Filter{Scope: "a", Operation: "b", Key: "c", IncludeResolved: true}, nil, 1)
 	assert.Contains(t, plan(t, s, one, args...), "SEARCH l USING PRIMARY KEY (intent=?)")
 	// D23: a page of intents reads a part of an index for each state, and sorts those of one
 	// millisecond.
-	page := driver.Filter{States: []driver.State{driver.StateUnknown, driver.StateDead}, Scope: "a"}
-	text, args := sqlquery.PageOfIntents(&page, &driver.Record{}, 1)
+	page := durable.Filter{States: []durable.State{durable.StateUnknown, durable.StateDead}, Scope: "a"}
+	text, args := sqlquery.PageOfIntents(&page, &durable.Record{}, 1)
 	lines := plan(t, s, text, args...)
 	assert.Contains(t, lines, "SEARCH i USING INDEX durable_intent_listed (state=? AND created>?)")
 	assert.NotRegexp(t, "SCAN i|ORDER BY i", strings.Join(lines, "\n"))
@@ -142,7 +142,7 @@ func TestDurability(t *testing.T) {
 	require.NoError(t, errOf(s.Claim(t.Context(), claimOf("w"))))
 	require.NoError(t, errOf(s.Heartbeat(t.Context(), "w", 0)))
 	require.NoError(t, s.db.kit.Write.Close())
-	require.ErrorContains(t, errOf(s.Apply(t.Context(), []driver.Event{enqueue("a", "2")})), "closed")
+	require.ErrorContains(t, errOf(s.Apply(t.Context(), []durable.Event{enqueue("a", "2")})), "closed")
 	require.ErrorContains(t, errOf(s.Claim(t.Context(), claimOf("w"))), "closed")
 	require.ErrorContains(t, errOf(s.Heartbeat(t.Context(), "w", time.Hour)), "closed")
 	require.ErrorContains(t, errOf(s.Reap(t.Context(), 10)), "closed")
@@ -188,13 +188,15 @@ func TestVersions(t *testing.T) {
 		return s
 	}
 	storetest.Suite{
-		Open: func(t *testing.T) driver.Store {
+		Open: func(t *testing.T) durable.Store {
 			t.Cleanup(func() { movedClock.Store(0) })
 			return openInternal(t)
 		},
-		MoveClock: func(_ *testing.T, _ driver.Store, by time.Duration) { movedClock.Add(int64(by)) },
-		Again:     func(t *testing.T, first driver.Store) driver.Store { return newer(t, first.(*Store).db.kit.File.Path) },
-		Rows:      20,
+		MoveClock: func(_ *testing.T, _ durable.Store, by time.Duration) { movedClock.Add(int64(by)) },
+		Again: func(t *testing.T, first durable.Store) durable.Store {
+			return newer(t, first.(*Store).db.kit.File.Path)
+		},
+		Rows: 20,
 	}.Run(t)
 }
 
@@ -246,7 +248,7 @@ func checkBooks(t *testing.T, s *Store) {
 // Stats counts them.
 func TestScheduledIntents_areKeptApart(t *testing.T) {
 	s := openInternal(t)
-	var events []driver.Event
+	var events []durable.Event
 	for _, key := range []string{"past", "soon", "later"} {
 		e := enqueue("a", key)
 		e.Intent.NotBefore = time.Now().Add(2 * time.Hour)
@@ -263,7 +265,7 @@ func TestScheduledIntents_areKeptApart(t *testing.T) {
 	}
 	stats, err := s.Stats(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[driver.State]int{driver.StatePending: 4}, stats.States)
+	assert.Equal(t, map[durable.State]int{durable.StatePending: 4}, stats.States)
 	assert.Equal(t, 3, stats.Due)
 	assert.WithinDuration(t, time.Now().Add(-time.Hour), stats.Oldest, time.Minute)
 	claimed, err := s.Claim(t.Context(), claimOf("w"))
@@ -296,11 +298,11 @@ func TestSweep_deletesAll(t *testing.T) {
 
 // life takes four intents through all there is, and calls said after each verb.
 func life(ctx context.Context, s *Store, name string, said func(what string)) error {
-	var held []driver.Change
+	var held []durable.Change
 	second, third, fourth := enqueue(name, "2"), enqueue(name, "3"), enqueue(name, "4")
 	mended := fourth
 	mended.Intent.Payload = []byte("mended")
-	of := func(events ...driver.Event) func() error {
+	of := func(events ...durable.Event) func() error {
 		return func() error { _, err := apply(ctx, s, events...); return err }
 	}
 	claim := func(n int) func() error {
@@ -324,10 +326,10 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 			return err
 		}
 	}
-	decided := func(kind driver.EventKind, e driver.Event, outcome driver.Outcome) driver.Event {
-		return driver.Event{Kind: kind, Intent: driver.Intent{ID: e.ID()}, Outcome: outcome, By: "ann"}
+	decided := func(kind durable.EventKind, e durable.Event, outcome durable.Outcome) durable.Event {
+		return durable.Event{Kind: kind, Intent: durable.Intent{ID: e.ID()}, Outcome: outcome, By: "ann"}
 	}
-	done := driver.Outcome{Class: driver.ClassSucceeded, Result: make([]byte, 9000)}
+	done := durable.Outcome{Class: durable.ClassSucceeded, Result: make([]byte, 9000)}
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -335,22 +337,22 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 		{"enqueued", of(enqueue(name, "1"), second, third)},
 		{"claimed", claim(3)},
 		{"done, dead and unknown", func() error {
-			return of(finish(&held[0].Record, driver.ClassSucceeded, driver.Retry), finish(&held[1].Record, driver.ClassDeclined, driver.Bury),
-				finish(&held[2].Record, driver.ClassUnknown, driver.Retry))()
+			return of(finish(&held[0].Record, durable.ClassSucceeded, durable.Retry), finish(&held[1].Record, durable.ClassDeclined, durable.Bury),
+				finish(&held[2].Record, durable.ClassUnknown, durable.Retry))()
 		}},
-		{"resolved", of(decided(driver.EventResolve, second, driver.Outcome{Class: driver.ClassDeclined, Err: errLong}))},
-		{"redriven", of(decided(driver.EventRedrive, second, driver.Outcome{}))},
+		{"resolved", of(decided(durable.EventResolve, second, durable.Outcome{Class: durable.ClassDeclined, Err: errLong}))},
+		{"redriven", of(decided(durable.EventRedrive, second, durable.Outcome{}))},
 		{"claimed again", claim(2)},
 		{"left", beat(0)},
 		{"reaped", reap(2)},
-		{"resolved as done", of(decided(driver.EventResolve, third, done))},
-		{"both resolved as done", of(decided(driver.EventResolve, second, done))},
+		{"resolved as done", of(decided(durable.EventResolve, third, done))},
+		{"both resolved as done", of(decided(durable.EventResolve, second, done))},
 		{"enqueued the fourth", of(fourth)},
 		{"claimed the fourth", claim(1)},
-		{"refused", func() error { return of(finish(&held[0].Record, driver.ClassDeclined, driver.Bury))() }},
+		{"refused", func() error { return of(finish(&held[0].Record, durable.ClassDeclined, durable.Bury))() }},
 		{"revised", of(mended)},
 		{"beaten", beat(time.Hour)},
-		{"canceled", of(decided(driver.EventCancel, fourth, driver.Outcome{}))},
+		{"canceled", of(decided(durable.EventCancel, fourth, durable.Outcome{}))},
 		{"left again", beat(0)},
 		{"reaped again", reap(0)},
 	} {
@@ -404,15 +406,15 @@ func bury(t *testing.T, s *Store) {
 	t.Helper()
 	require.NoError(t, errOf(s.DB().Exec("UPDATE durable_worker SET expires_at = 0")))
 	require.NoError(t, errOf(s.Reap(t.Context(), 100)))
-	letters, err := s.DeadLetters(t.Context(), driver.Filter{}, nil, 100)
+	letters, err := s.DeadLetters(t.Context(), durable.Filter{}, nil, 100)
 	require.NoError(t, err)
 	for i := range letters {
-		require.NoError(t, errOf(apply(t.Context(), s, driver.Event{Kind: driver.EventRedrive, Intent: driver.Intent{ID: letters[i].ID}, By: "ann"})))
+		require.NoError(t, errOf(apply(t.Context(), s, durable.Event{Kind: durable.EventRedrive, Intent: durable.Intent{ID: letters[i].ID}, By: "ann"})))
 	}
 	claimed, err := s.Claim(t.Context(), claimOf("last"))
 	require.NoError(t, err)
 	for i := range claimed.Changes {
-		require.NoError(t, errOf(apply(t.Context(), s, finish(&claimed.Changes[i].Record, driver.ClassSucceeded, driver.Retry))))
+		require.NoError(t, errOf(apply(t.Context(), s, finish(&claimed.Changes[i].Record, durable.ClassSucceeded, durable.Retry))))
 	}
 	checkBooks(t, s)
 }
@@ -501,7 +503,7 @@ func TestCrashBetweenStatements(t *testing.T) {
 		bury(t, s)
 		over, err := s.Stats(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, there, over.States[driver.StateDone]+over.States[driver.StateCanceled], "killed at %d", n)
+		assert.Equal(t, there, over.States[durable.StateDone]+over.States[durable.StateCanceled], "killed at %d", n)
 		require.NoError(t, s.Close())
 		if len(said) > 0 && said[len(said)-1] == "survived\n" {
 			assert.Greater(t, n, 30, "it was killed that often")
@@ -512,27 +514,27 @@ func TestCrashBetweenStatements(t *testing.T) {
 }
 
 // afterLife is what there is after so many verbs of a life.
-var afterLife = []map[driver.State]int{
+var afterLife = []map[durable.State]int{
 	{},
-	{driver.StatePending: 3},
-	{driver.StateSending: 3},
-	{driver.StateDone: 1, driver.StateDead: 1, driver.StateUnknown: 1},
-	{driver.StateDone: 1, driver.StateDead: 1, driver.StateUnknown: 1},    // resolved as refused
-	{driver.StateDone: 1, driver.StateWaiting: 1, driver.StateUnknown: 1}, // redriven
-	{driver.StateDone: 1, driver.StateSending: 2},
-	{driver.StateDone: 1, driver.StateUnknown: 2}, // left: no worker sends them any more
-	{driver.StateDone: 1, driver.StateUnknown: 2}, // reaped
-	{driver.StateDone: 2, driver.StateUnknown: 1},
-	{driver.StateDone: 3},
-	{driver.StateDone: 3, driver.StatePending: 1},
-	{driver.StateDone: 3, driver.StateSending: 1},
-	{driver.StateDone: 3, driver.StateDead: 1},
-	{driver.StateDone: 3, driver.StateWaiting: 1}, // revised
-	{driver.StateDone: 3, driver.StateWaiting: 1}, // beaten
-	{driver.StateDone: 3, driver.StateCanceled: 1},
-	{driver.StateDone: 3, driver.StateCanceled: 1}, // left again
-	{driver.StateDone: 3, driver.StateCanceled: 1}, // reaped again
-	{driver.StateDone: 3, driver.StateCanceled: 1}, // survived
+	{durable.StatePending: 3},
+	{durable.StateSending: 3},
+	{durable.StateDone: 1, durable.StateDead: 1, durable.StateUnknown: 1},
+	{durable.StateDone: 1, durable.StateDead: 1, durable.StateUnknown: 1},    // resolved as refused
+	{durable.StateDone: 1, durable.StateWaiting: 1, durable.StateUnknown: 1}, // redriven
+	{durable.StateDone: 1, durable.StateSending: 2},
+	{durable.StateDone: 1, durable.StateUnknown: 2}, // left: no worker sends them any more
+	{durable.StateDone: 1, durable.StateUnknown: 2}, // reaped
+	{durable.StateDone: 2, durable.StateUnknown: 1},
+	{durable.StateDone: 3},
+	{durable.StateDone: 3, durable.StatePending: 1},
+	{durable.StateDone: 3, durable.StateSending: 1},
+	{durable.StateDone: 3, durable.StateDead: 1},
+	{durable.StateDone: 3, durable.StateWaiting: 1}, // revised
+	{durable.StateDone: 3, durable.StateWaiting: 1}, // beaten
+	{durable.StateDone: 3, durable.StateCanceled: 1},
+	{durable.StateDone: 3, durable.StateCanceled: 1}, // left again
+	{durable.StateDone: 3, durable.StateCanceled: 1}, // reaped again
+	{durable.StateDone: 3, durable.StateCanceled: 1}, // survived
 }
 
 // errOf is the error of a call. The value does not matter.
@@ -546,21 +548,21 @@ func TestUpgrade(t *testing.T) {
 	kit, err := sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: old})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, kit.Close()) })
-	insert := func(key string, state driver.State, code string) driver.Event {
+	insert := func(key string, state durable.State, code string) durable.Event {
 		e := enqueue("a", key)
 		now := time.Now().UnixMicro()
 		_, err := kit.Work.Exec(`INSERT INTO durable_intent (scope, operation, key, gateway, fingerprint, state, epoch, generation, worker, next_at,
 				later, attempts, tries, doubt, ask, class, code, reference, reason, letter, first_at, last_at, since, batch, row, created, updated, payload)
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, 1, '', ?8, 0, 1, 1, ?6 = 4, 0, 0, ?7, '', '', 0, ?8, ?8, ?8, '', 0, ?8, ?8, ?9)`,
-			e.Intent.ID.Scope, e.Intent.ID.Operation, e.Intent.ID.Key, e.Intent.Gateway, string(driver.FingerprintOf(&e.Intent)), int(state), code, now, e.Intent.Payload)
+			e.Intent.ID.Scope, e.Intent.ID.Operation, e.Intent.ID.Key, e.Intent.Gateway, string(durable.FingerprintOf(&e.Intent)), int(state), code, now, e.Intent.Payload)
 		require.NoError(t, err)
 		return e
 	}
-	before := insert("before", driver.StateUnknown, "lease_expired 7")
+	before := insert("before", durable.StateUnknown, "lease_expired 7")
 	s, err := Open(t.Context(), path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	insert("by an old program", driver.StatePending, "")
+	insert("by an old program", durable.StatePending, "")
 	again, err := sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: old})
 	require.NoError(t, err, "an old program accepts the tables")
 	require.NoError(t, again.Close())
@@ -571,5 +573,5 @@ func TestUpgrade(t *testing.T) {
 	r, err := s.Find(t.Context(), before.Intent.ID)
 	require.NoError(t, err)
 	assert.Zero(t, r.LostLeases, "counts begin anew")
-	assert.Equal(t, driver.StateSending, r.State)
+	assert.Equal(t, durable.StateSending, r.State)
 }

@@ -3,14 +3,14 @@ package sqlitestore
 import (
 	"context"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // row is an intent as the database has it.
 type row struct {
-	driver.Record
+	durable.Record
 
 	id int64
 }
@@ -40,14 +40,14 @@ func (t *transaction) row(ctx context.Context, text string, id idempotency.ID) (
 }
 
 // insert writes a new record. false: the record exists.
-func (t *transaction) insert(ctx context.Context, r *driver.Record) (bool, error) {
+func (t *transaction) insert(ctx context.Context, r *durable.Record) (bool, error) {
 	args := append(sqlquery.Values(sqlquery.IntentColumns, r), r.Scheduled(), sqlquery.Blob(r.Payload))
 	n, err := t.affected(ctx, insert, args...)
 	return n == 1, err
 }
 
 // write writes all of a change to an existing record.
-func (t *transaction) write(ctx context.Context, id int64, c *driver.Change) error {
+func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) error {
 	if err := t.writeRecord(ctx, id, c); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (t *transaction) write(ctx context.Context, id int64, c *driver.Change) err
 
 // writeRecord writes the record and its attempt. It moves the attempt before it, if there is one,
 // to the journal.
-func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Change) error {
+func (t *transaction) writeRecord(ctx context.Context, id int64, c *durable.Change) error {
 	r := &c.Record
 	if c.StartedAttempt != nil && r.Generation > 1 {
 		if err := t.exec(ctx, keepAttempt, id); err != nil {
@@ -81,7 +81,7 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 	if c.Revised || c.Erased {
 		payload = sqlquery.Blob(r.Payload)
 	}
-	if r.State == driver.StateDone || c.Erased {
+	if r.State == durable.StateDone || c.Erased {
 		result = sqlquery.Blob(r.Result)
 	}
 	args := []any{id, payload, result, r.Scheduled()}

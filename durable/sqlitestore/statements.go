@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
@@ -145,7 +145,7 @@ func insertInto(table, columns string) string {
 
 // updateWith is an UPDATE of columns of the intent ?1, and of its last attempt. Payload and result are unchanged if they are
 // NULL.
-func updateWith(intent []sqlquery.Column[driver.Record], attempt []sqlquery.Column[driver.Attempt]) string {
+func updateWith(intent []sqlquery.Column[durable.Record], attempt []sqlquery.Column[durable.Attempt]) string {
 	text, n := `UPDATE durable_intent SET payload = coalesce(?2, payload), result = coalesce(?3, result), later = ?4`, 5
 	set := func(prefix, name string) {
 		text += fmt.Sprintf(", %s%s = ?%d", prefix, name, n)

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
@@ -19,7 +19,7 @@ type Store struct {
 
 type verbs = sqlquery.Verbs
 
-var _ driver.Store = (*Store)(nil)
+var _ durable.Store = (*Store)(nil)
 
 // DB returns the database, for tables of the caller. Close closes the database of Open, and not
 // that of New.
@@ -29,15 +29,15 @@ func (s *Store) DB() *sql.DB { return s.db.kit.Work }
 // Other methods return ErrClosed after it. A second Close does nothing.
 func (s *Store) Close() error { return s.db.kit.Close() }
 
-// Apply implements driver.Store. Events that end attempts go before other writes of this
+// Apply implements durable.Store. Events that end attempts go before other writes of this
 // process.
-func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
+func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
 	holds := false
 	for i := range events {
-		if err := driver.ValidEvent(&events[i]); err != nil {
+		if err := durable.ValidEvent(&events[i]); err != nil {
 			return nil, err
 		}
-		holds = holds || events[i].Kind == driver.EventFinish
+		holds = holds || events[i].Kind == durable.EventFinish
 	}
 	if len(events) == 0 {
 		return nil, s.db.kit.Usable(ctx)
@@ -53,8 +53,8 @@ func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []dri
 }
 
 // apply applies one event. The error is the database's.
-func (t *transaction) apply(ctx context.Context, e *driver.Event) (driver.Result, error) {
-	if e.Kind == driver.EventEnqueue {
+func (t *transaction) apply(ctx context.Context, e *durable.Event) (durable.Result, error) {
+	if e.Kind == durable.EventEnqueue {
 		result, done, err := t.enqueue(ctx, e)
 		if done || err != nil {
 			return result, err
@@ -62,28 +62,28 @@ func (t *transaction) apply(ctx context.Context, e *driver.Event) (driver.Result
 	}
 	r, err := t.row(ctx, load, e.ID())
 	if err != nil {
-		return driver.Result{}, err
+		return durable.Result{}, err
 	}
 	if r == nil {
-		change, err := driver.Decide(nil, e, t.now)
-		return driver.Result{Change: change, Err: err}, nil
+		change, err := durable.Decide(nil, e, t.now)
+		return durable.Result{Change: change, Err: err}, nil
 	}
 	return t.judge(ctx, r, e)
 }
 
 // enqueue inserts the intent, and reads the existing one only if there is one.
-func (t *transaction) enqueue(ctx context.Context, e *driver.Event) (result driver.Result, done bool, err error) {
-	result.Change, result.Err = driver.Decide(nil, e, t.now)
-	if result.Err == nil && result.Step == driver.StepInsert { // otherwise an equal intent may exist
+func (t *transaction) enqueue(ctx context.Context, e *durable.Event) (result durable.Result, done bool, err error) {
+	result.Change, result.Err = durable.Decide(nil, e, t.now)
+	if result.Err == nil && result.Step == durable.StepInsert { // otherwise an equal intent may exist
 		done, err = t.insert(ctx, &result.Record)
 	}
 	return result, done, err
 }
 
 // judge applies the decision of Decide to a record.
-func (t *transaction) judge(ctx context.Context, r *row, e *driver.Event) (result driver.Result, err error) {
-	result.Change, result.Err = driver.Decide(&r.Record, e, t.now)
-	if result.Err == nil && result.Step != driver.StepKeep {
+func (t *transaction) judge(ctx context.Context, r *row, e *durable.Event) (result durable.Result, err error) {
+	result.Change, result.Err = durable.Decide(&r.Record, e, t.now)
+	if result.Err == nil && result.Step != durable.StepKeep {
 		err = t.write(ctx, r.id, &result.Change)
 	}
 	return result, err
@@ -91,7 +91,7 @@ func (t *transaction) judge(ctx context.Context, r *row, e *driver.Event) (resul
 
 // Heartbeat implements durable.Store.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
-	if err := driver.ValidateHeartbeat(worker, lease); err != nil {
+	if err := durable.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
 	err = s.db.transact(ctx, true, func(ctx context.Context, t *transaction) error {
@@ -107,7 +107,7 @@ func ceil(d time.Duration) time.Duration {
 }
 
 // Reap implements sqlquery.Transaction.
-func (t *transaction) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
+func (t *transaction) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
 	if err := t.exec(ctx, sqlquery.RestartLeases); err != nil {
 		return nil, err
 	}
@@ -115,9 +115,9 @@ func (t *transaction) Reap(ctx context.Context, limit int) ([]driver.Change, err
 	if err != nil {
 		return nil, err
 	}
-	var changes []driver.Change
+	var changes []durable.Change
 	for _, r := range rows {
-		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker}
+		e := durable.Event{Kind: durable.EventLeaseExpired, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker}
 		result, err := t.judge(ctx, r, &e)
 		if err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (t *transaction) Reap(ctx context.Context, limit int) ([]driver.Change, err
 	return changes, t.exec(ctx, forgetDead)
 }
 
-// Sweep implements driver.Store. It deletes a few intents at a time, so that other writers do not
+// Sweep implements durable.Store. It deletes a few intents at a time, so that other writers do not
 // wait long. The deletions are not flushed to disk. If the write lock is busy, it returns
 // early.
 func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
@@ -159,8 +159,8 @@ func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, e
 //
 // Its verbs take the write lock until the transaction ends. Begin the transaction as immediate
 // ("_txlock=immediate", as DB does). Otherwise a verb may fail with SQLITE_BUSY.
-func (*Store) WithTx(tx *sql.Tx) driver.Outbox {
-	return driver.Within(func(ctx context.Context, e driver.Event) (result driver.Result, err error) {
+func (*Store) WithTx(tx *sql.Tx) durable.Outbox {
+	return durable.Within(func(ctx context.Context, e durable.Event) (result durable.Result, err error) {
 		if _, err := tx.ExecContext(ctx, lockSQL); err != nil { // before it reads the time
 			return result, err
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -27,7 +27,7 @@ func open(tb testing.TB, path string) *sqlitestore.Store {
 }
 
 // within commits if work returns nil.
-func within(t *testing.T, s driver.Store, work func(driver.Outbox) error) error {
+func within(t *testing.T, s durable.Store, work func(durable.Outbox) error) error {
 	t.Helper()
 	store := s.(*sqlitestore.Store)
 	tx, err := store.DB().BeginTx(t.Context(), nil)
@@ -42,15 +42,15 @@ func within(t *testing.T, s driver.Store, work func(driver.Outbox) error) error 
 // TestOpened has two handles, as two processes have.
 func TestOpened(t *testing.T) {
 	t.Parallel()
-	paths := make(map[driver.Store]string)
+	paths := make(map[durable.Store]string)
 	storetest.Suite{
-		Open: func(t *testing.T) driver.Store {
+		Open: func(t *testing.T) durable.Store {
 			path := filepath.Join(t.TempDir(), "test.db")
 			store := open(t, path)
 			paths[store] = path
 			return store
 		},
-		Again:  func(t *testing.T, first driver.Store) driver.Store { return open(t, paths[first]) },
+		Again:  func(t *testing.T, first durable.Store) durable.Store { return open(t, paths[first]) },
 		WithTx: within,
 	}.Run(t)
 }
@@ -73,7 +73,7 @@ func besideOne(t *testing.T) (*sql.DB, *sqlitestore.Store) {
 func TestNew(t *testing.T) {
 	t.Parallel()
 	storetest.Suite{
-		Open: func(t *testing.T) driver.Store {
+		Open: func(t *testing.T) durable.Store {
 			_, store := besideOne(t)
 			return store
 		},
@@ -95,8 +95,8 @@ func TestBeatBesideThePool(t *testing.T) {
 	for i := range 50 {
 		enqueuing.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				in := driver.Intent{ID: idempotency.ID{Scope: "s", Operation: "o", Key: fmt.Sprint(i, n)}, Gateway: "psp"}
-				_, err := store.Apply(ctx, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
+				in := durable.Intent{ID: idempotency.ID{Scope: "s", Operation: "o", Key: fmt.Sprint(i, n)}, Gateway: "psp"}
+				_, err := store.Apply(ctx, []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
 				assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
 			}
 		})

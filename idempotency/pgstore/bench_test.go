@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/sqlrecord"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -87,14 +88,14 @@ func (s *service) replayJoined(ctx context.Context) error {
 	return done(&reservation, err)
 }
 
-func done(reservation *driver.Reservation, err error) error {
-	if err == nil && reservation.Decision != driver.Done {
+func done(reservation *idempotency.Reservation, err error) error {
+	if err == nil && reservation.Decision != idempotency.DecisionDone {
 		err = fmt.Errorf("%v, want done", reservation.Decision)
 	}
 	return err
 }
 
-func benchClaim(key string) driver.Claim {
+func benchClaim(key string) idempotency.Claim {
 	claim := newClaim(key)
 	claim.Lease = 30 * time.Second
 	return claim
@@ -190,7 +191,7 @@ func (s *service) hand(ctx context.Context) error {
 	if err != nil || tag.RowsAffected() != 1 {
 		return fmt.Errorf("%v, %w", tag, err)
 	}
-	header, err := driver.EncodeHeader(completed.Result.Header)
+	header, err := sqlrecord.EncodeHeader(completed.Result.Header)
 	if err != nil {
 		return err
 	}

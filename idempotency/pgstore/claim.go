@@ -6,18 +6,18 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Reserve implements [driver.Store]. It waits for a connection of the pool for at most a
+// Reserve implements [idempotency.Store]. It waits for a connection of the pool for at most a
 // second, or a tenth of the time until the deadline if that is less, and for a lock on the
-// table for about a second, to write and to read; then the error is a driver.ErrStoreBusy.
-func (o *operations) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+// table for about a second, to write and to read; then the error is a idempotency.ErrStoreBusy.
+func (o *operations) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	if err := claim.Validate(); err != nil {
-		return driver.Reservation{}, err
+		return idempotency.Reservation{}, err
 	}
-	var answer driver.Reservation
+	var answer idempotency.Reservation
 	err := o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error {
 		r := reserve{operations: o, through: through, claim: &claim}
 		err := r.try(ctx)
@@ -25,7 +25,7 @@ func (o *operations) Reserve(ctx context.Context, claim driver.Claim) (driver.Re
 		return err
 	})
 	if err != nil && !errors.Is(err, errMoved) {
-		return driver.Reservation{}, err
+		return idempotency.Reservation{}, err
 	}
 	return answer, nil
 }
@@ -35,8 +35,8 @@ type reserve struct {
 	*operations
 
 	through pgkit.Sender
-	claim   *driver.Claim
-	answer  driver.Reservation
+	claim   *idempotency.Claim
+	answer  idempotency.Reservation
 }
 
 // try reads, decides and writes, and sets the answer. errMoved: the record changed after
@@ -50,18 +50,18 @@ func (r *reserve) try(ctx context.Context) error {
 	}
 	before, inserted, err := r.readAndInsert(ctx)
 	r.predictor.record(before.record == nil || !before.record.Status.Finished())
-	step, answer := driver.Decide(before.record, r.claim, before.now)
+	step, answer := idempotency.Decide(before.record, r.claim, before.now)
 	switch {
-	case before.record != nil && step == driver.Leave:
+	case before.record != nil && step == idempotency.StepLeave:
 		answer.Record = *before.record // whatever the insertion said
 		r.answer = answer
 		return nil
 	case err != nil:
 		return err
 	case before.record == nil && inserted == nil:
-		return r.missed(ctx, driver.Record{ID: r.claim.ID, Status: driver.InProgress})
+		return r.missed(ctx, idempotency.Record{ID: r.claim.ID, Status: idempotency.StatusInProgress})
 	case before.record == nil:
-		r.answer = driver.Reservation{Decision: driver.Acquired, Record: *inserted}
+		r.answer = idempotency.Reservation{Decision: idempotency.DecisionAcquired, Record: *inserted}
 		return nil
 	}
 	var after found
@@ -78,12 +78,12 @@ func (r *reserve) try(ctx context.Context) error {
 
 // readAndInsert reads the record, and inserts it if there is none. If the key is probably new, it inserts first. A completed key
 // is found even if the insertion fails, as on a read-only server.
-func (r *reserve) readAndInsert(ctx context.Context) (before found, inserted *driver.Record, err error) {
+func (r *reserve) readAndInsert(ctx context.Context) (before found, inserted *idempotency.Record, err error) {
 	c := r.claim
 	insert := &pgkit.Statement{Text: r.is.claim, Args: idArgs(&c.ID, string(c.Fingerprint), c.Owner,
 		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), Scan: func(from pgkit.Row) error {
-		inserted = &driver.Record{
-			ID: c.ID, Fingerprint: c.Fingerprint, Status: driver.InProgress, Owner: c.Owner, Generation: 1, Takeover: c.Takeover,
+		inserted = &idempotency.Record{
+			ID: c.ID, Fingerprint: c.Fingerprint, Status: idempotency.StatusInProgress, Owner: c.Owner, Generation: 1, Takeover: c.Takeover,
 		}
 		err := from.Scan(&inserted.Started, &inserted.LeaseExpires, &inserted.Expires)
 		inserted.Started, inserted.LeaseExpires, inserted.Expires = inserted.Started.UTC(), inserted.LeaseExpires.UTC(), inserted.Expires.UTC()
@@ -104,9 +104,9 @@ func (r *reserve) readAndInsert(ctx context.Context) (before found, inserted *dr
 }
 
 // change does a step of Decide to the record that was judged.
-func (o *operations) change(step driver.Step, c *driver.Claim, judged *driver.Record, after *found) *pgkit.Statement {
+func (o *operations) change(step idempotency.Step, c *idempotency.Claim, judged *idempotency.Record, after *found) *pgkit.Statement {
 	scan := func(from pgkit.Row) error { return after.scan(from) }
-	if step == driver.StepMarkUnknown {
+	if step == idempotency.StepMarkUnknown {
 		return &pgkit.Statement{Text: o.is.markUnknown, Args: judgedArgs(judged), Scan: scan}
 	}
 	return &pgkit.Statement{Text: o.is.take, Args: judgedArgs(judged, string(c.Fingerprint), c.Owner,
@@ -115,8 +115,8 @@ func (o *operations) change(step driver.Step, c *driver.Claim, judged *driver.Re
 
 // missed finds out why nothing was written. If a transaction works on the record, the
 // answer is DecisionInProgress. It is also the answer if the row stays locked.
-func (r *reserve) missed(ctx context.Context, record driver.Record) error {
-	r.answer = driver.Reservation{Decision: driver.DecisionInProgress, Record: record}
+func (r *reserve) missed(ctx context.Context, record idempotency.Record) error {
+	r.answer = idempotency.Reservation{Decision: idempotency.DecisionInProgress, Record: record}
 	var idle bool
 	err := r.through.Send(ctx, &pgkit.Statement{
 		Text: r.is.idle, Args: idArgs(&r.claim.ID), Scan: func(from pgkit.Row) error { return from.Scan(&idle) },

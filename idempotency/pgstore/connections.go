@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -144,7 +144,7 @@ func pgxConn(outer any) (*pgx.Conn, sqlConn, error) {
 		}
 	}
 	return nil, nil, fmt.Errorf("%w: pgstore: NewSQL: the driver's connection is a %T (want that of pgx/v5/stdlib, or a wrapper with "+
-		"the method Raw() driver.Conn)", driver.ErrInvalid, outer)
+		"the method Raw() driver.Conn)", idempotency.ErrInvalid, outer)
 }
 
 // forClaim waits for a connection for at most claimWait, or a tenth of the time until
@@ -158,7 +158,7 @@ func (c *connections) forClaim(ctx context.Context) (*connection, error) {
 	defer cancel()
 	conn, err := c.acquire(waiting)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: pgstore: no connection of the pool was free within %v", driver.ErrStoreBusy, wait)
+		return nil, fmt.Errorf("%w: pgstore: no connection of the pool was free within %v", idempotency.ErrStoreBusy, wait)
 	}
 	if err == nil {
 		conn.claims = true

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -79,7 +78,7 @@ func testReadOnly(t *testing.T, store *pgstore.Store, flavor string) {
 	record, err := store.Load(ctx, newClaim("completed "+flavor).ID)
 	require.NoError(t, err)
 	assert.Equal(t, completed.Result, record.Result)
-	for key, want := range map[string]driver.Decision{"completed ": driver.Done, "running ": driver.DecisionInProgress} {
+	for key, want := range map[string]idempotency.Decision{"completed ": idempotency.DecisionDone, "running ": idempotency.DecisionInProgress} {
 		for range 4 {
 			reservation, err := store.Reserve(ctx, newClaim(key+flavor))
 			require.NoError(t, err)
@@ -94,7 +93,7 @@ func testReadOnly(t *testing.T, store *pgstore.Store, flavor string) {
 		assert.ErrorContains(t, errOf(store.Reserve(ctx, newClaim("new"))), "read-only")
 		_, tx, err := store.Begin(ctx, newClaim("new"), time.Minute)
 		assert.ErrorContains(t, err, "pgstore: the server is read-only")
-		assert.NotErrorIs(t, err, driver.ErrStoreBusy)
+		assert.NotErrorIs(t, err, idempotency.ErrStoreBusy)
 		assert.Nil(t, tx)
 	}
 }
@@ -179,7 +178,7 @@ func TestClaim_poolInUse(t *testing.T) {
 					began := time.Now()
 					err := claim(ctx)
 					cancel()
-					require.ErrorIs(t, err, driver.ErrStoreBusy, name)
+					require.ErrorIs(t, err, idempotency.ErrStoreBusy, name)
 					require.ErrorContains(t, err, "no connection of the pool was free within", name)
 					assert.GreaterOrEqual(t, time.Since(began), row.wait*9/10, name)
 				}
@@ -266,7 +265,7 @@ func TestNewSQL_wrappedDriver(t *testing.T) {
 		return pgstore.NewSQL(t.Context(), db, nil)
 	}
 	_, err := open("wrapped")
-	require.ErrorIs(t, err, driver.ErrInvalid)
+	require.ErrorIs(t, err, idempotency.ErrInvalid)
 	require.ErrorContains(t, err, "pgstore_test.wrapped (want that of pgx/v5/stdlib")
 
 	store, err := open("raw")
@@ -364,7 +363,7 @@ func TestStore_serverKilled(t *testing.T) {
 		failed := 0
 		require.Eventually(t, func() bool {
 			_, err := store.Load(context.Background(), newClaim("absent").ID)
-			if failed++; errors.Is(err, driver.ErrNotFound) {
+			if failed++; errors.Is(err, idempotency.ErrNotFound) {
 				failed = 0
 			}
 			return failed > 5
@@ -377,8 +376,8 @@ func TestStore_serverKilled(t *testing.T) {
 			err := r.dead(ctx)
 			require.Error(t, err)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
-			assert.NotErrorIs(t, err, driver.ErrLeaseLost, "the database did not say so")
-			assert.NotErrorIs(t, err, driver.ErrNotFound, "the database did not say so")
+			assert.NotErrorIs(t, err, idempotency.ErrLeaseLost, "the database did not say so")
+			assert.NotErrorIs(t, err, idempotency.ErrNotFound, "the database did not say so")
 		})
 	}
 	require.NoError(t, server.Restart(t.Context()))
@@ -391,7 +390,7 @@ func beforeReserve(t *testing.T, c *crashed) (dead func(context.Context) error, 
 	claim := newClaim(t.Name())
 	reserve := func(ctx context.Context) error { return errOf(c.store.Reserve(ctx, claim)) }
 	return reserve, func(t *testing.T) {
-		assert.ErrorIs(t, errOf(c.store.Load(t.Context(), claim.ID)), driver.ErrNotFound)
+		assert.ErrorIs(t, errOf(c.store.Load(t.Context(), claim.ID)), idempotency.ErrNotFound)
 		acquire(t, c.store, claim)
 	}
 }
@@ -400,9 +399,9 @@ func beforeComplete(t *testing.T, c *crashed) (dead func(context.Context) error,
 	lease := acquire(t, c.store, newClaim(t.Name()))
 	complete := func(ctx context.Context) error { return c.store.Complete(ctx, lease, completed) }
 	return complete, func(t *testing.T) {
-		assert.Equal(t, driver.InProgress, statusOf(t, c.store, lease.ID), "the reservation was durable")
+		assert.Equal(t, idempotency.StatusInProgress, statusOf(t, c.store, lease.ID), "the reservation was durable")
 		require.NoError(t, complete(t.Context()), "the execution lives, and its lease still holds")
-		assert.Equal(t, driver.Completed, statusOf(t, c.store, lease.ID))
+		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, lease.ID))
 	}
 }
 
@@ -421,7 +420,7 @@ func beforeRelease(t *testing.T, c *crashed) (dead func(context.Context) error, 
 	release := func(ctx context.Context) error { return c.store.Release(ctx, lease) }
 	return release, func(t *testing.T) {
 		require.NoError(t, release(t.Context()))
-		assert.Equal(t, driver.FailedRetryable, statusOf(t, c.store, lease.ID))
+		assert.Equal(t, idempotency.FailedRetryable, statusOf(t, c.store, lease.ID))
 	}
 }
 
@@ -436,7 +435,7 @@ func beforeBegin(t *testing.T, c *crashed) (dead func(context.Context) error, af
 	}
 	return begin, func(t *testing.T) {
 		require.NoError(t, begin(t.Context()))
-		assert.Equal(t, driver.Completed, statusOf(t, c.store, claim.ID))
+		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, claim.ID))
 	}
 }
 
@@ -459,7 +458,7 @@ func afterTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	load := func(ctx context.Context) error { return errOf(c.store.Load(ctx, record.ID)) }
 	return load, func(t *testing.T) {
-		assert.Equal(t, driver.Completed, statusOf(t, c.store, record.ID))
+		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, record.ID))
 		wantRows(t, c.count, record.Key, 1)
 	}
 }
@@ -485,7 +484,7 @@ func TestBegin_limit(t *testing.T) {
 
 // idle begins transactional work, which writes and then does nothing. If a slow machine
 // needs longer than the limit for that, it begins again with more time.
-func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (driver.Record, driver.Transaction) {
+func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (idempotency.Record, idempotency.Transaction) {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), newClaim("limit "+limit.String()), limit)
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -92,32 +93,32 @@ func eachFlavor(t *testing.T, test func(t *testing.T, dsn string, store *pgstore
 	}
 }
 
-func newClaim(key string) driver.Claim {
-	return driver.Claim{
-		ID:          driver.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
-		Fingerprint: "v1:a", Owner: driver.NewOwner(),
+func newClaim(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
+		Fingerprint: "v1:a", Owner: rand.Text(),
 		Lease: time.Hour, TTL: 24 * time.Hour,
 	}
 }
 
-func acquire(tb testing.TB, store driver.Store, claim driver.Claim) driver.Lease {
+func acquire(tb testing.TB, store idempotency.Store, claim idempotency.Claim) idempotency.Lease {
 	tb.Helper()
 	reservation, err := store.Reserve(context.Background(), claim)
 	require.NoError(tb, err)
-	require.Equal(tb, driver.Acquired, reservation.Decision)
+	require.Equal(tb, idempotency.DecisionAcquired, reservation.Decision)
 	return reservation.Record.Lease()
 }
 
-func statusOf(tb testing.TB, store driver.Store, id driver.ID) driver.Status {
+func statusOf(tb testing.TB, store idempotency.Store, id idempotency.ID) idempotency.Status {
 	tb.Helper()
 	record, err := store.Load(context.Background(), id)
 	require.NoError(tb, err)
 	return record.Status
 }
 
-var completed = driver.Outcome{
-	Status: driver.Completed,
-	Result: driver.Result{Code: 201, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: []byte(`{"id":"ch_1"}`)},
+var completed = idempotency.Outcome{
+	Status: idempotency.Completed,
+	Result: idempotency.Result{Code: 201, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: []byte(`{"id":"ch_1"}`)},
 }
 
 // tracer calls its functions for each statement, also of a batch, with its arguments, and with its error.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -27,12 +28,12 @@ func newLeases(t *testing.T) (*pgxpool.Pool, *Store) {
 }
 
 // claimed makes a record in progress. It died at a time from now, unless that is 0.
-func claimed(t *testing.T, pool *pgxpool.Pool, store driver.Store, key string, died time.Duration) driver.Lease {
+func claimed(t *testing.T, pool *pgxpool.Pool, store idempotency.Store, key string, died time.Duration) idempotency.Lease {
 	t.Helper()
-	claim := driver.Claim{ID: driver.ID{Key: key}, Owner: driver.NewOwner(), Lease: time.Hour, TTL: 24 * time.Hour}
+	claim := idempotency.Claim{ID: idempotency.ID{Key: key}, Owner: rand.Text(), Lease: time.Hour, TTL: 24 * time.Hour}
 	reservation, err := store.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	require.Equal(t, driver.Acquired, reservation.Decision)
+	require.Equal(t, idempotency.DecisionAcquired, reservation.Decision)
 	if died != 0 {
 		_, err := pool.Exec(t.Context(), `UPDATE idempotency_records SET lease_expires = now() + $1 WHERE key = $2`, died, key)
 		require.NoError(t, err)
@@ -40,7 +41,7 @@ func claimed(t *testing.T, pool *pgxpool.Pool, store driver.Store, key string, d
 	return reservation.Record.Lease()
 }
 
-func wantReaped(t *testing.T, store driver.Store, want ...string) {
+func wantReaped(t *testing.T, store idempotency.Store, want ...string) {
 	t.Helper()
 	var keys []string
 	records, err := store.Reap(t.Context(), 10)
@@ -55,23 +56,23 @@ func wantReaped(t *testing.T, store driver.Store, want ...string) {
 func TestComplete_writesNoIndex(t *testing.T) {
 	t.Parallel()
 	pool, store := newLeases(t)
-	for name, end := range map[string]func(s driver.Store, lease driver.Lease) error{
-		"completed": func(s driver.Store, lease driver.Lease) error {
-			return s.Complete(t.Context(), lease, driver.Outcome{Status: driver.Completed, Result: driver.Result{Body: []byte("body")}})
+	for name, end := range map[string]func(s idempotency.Store, lease idempotency.Lease) error{
+		"completed": func(s idempotency.Store, lease idempotency.Lease) error {
+			return s.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Body: []byte("body")}})
 		},
-		"failed": func(s driver.Store, lease driver.Lease) error {
-			return s.Complete(t.Context(), lease, driver.Outcome{Status: driver.FailedFinal})
+		"failed": func(s idempotency.Store, lease idempotency.Lease) error {
+			return s.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.FailedFinal})
 		},
-		"released": func(s driver.Store, lease driver.Lease) error { return s.Release(t.Context(), lease) },
+		"released": func(s idempotency.Store, lease idempotency.Lease) error { return s.Release(t.Context(), lease) },
 	} {
 		for _, within := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", within the caller's transaction ", within), func(t *testing.T) {
 				t.Parallel()
-				lease := claimed(t, pool, store, driver.NewOwner(), 0)
+				lease := claimed(t, pool, store, rand.Text(), 0)
 				tx, err := pool.Begin(t.Context())
 				require.NoError(t, err)
 				defer tx.Rollback(context.Background()) //nolint:errcheck // It reads only, or is to be undone.
-				var through driver.Store = store.WithTx(tx)
+				var through idempotency.Store = store.WithTx(tx)
 				if !within { // the statement of the pool, where statistics can be read at once
 					through = &Store{operations: operations{is: store.is, schema: store.schema, predictor: store.predictor, caller: store.WithTx(tx).caller}}
 				}
@@ -165,7 +166,7 @@ func TestReap_readsWhatIsNew(t *testing.T) {
 		FROM generate_series(1, $1) AS i`, ended)
 	require.NoError(t, err)
 	for _, key := range []string{"a", "b", "c"} {
-		require.NoError(t, store.Complete(t.Context(), claimed(t, pool, store, key, 0), driver.Outcome{Status: driver.Unknown}))
+		require.NoError(t, store.Complete(t.Context(), claimed(t, pool, store, key, 0), idempotency.Outcome{Status: idempotency.Unknown}))
 	}
 	wantReaped(t, store)
 	claimed(t, pool, store, "dead", -time.Second)

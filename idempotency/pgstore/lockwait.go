@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -133,7 +133,7 @@ func (c *connection) rollBack(ctx context.Context) {
 // lockError translates the error of a claim that has waited for a lock long enough.
 func lockError(began time.Time, err error) error {
 	if pgkit.HasCode(err, pgkit.LockNotAvailable) && time.Since(began) >= maxLockWait {
-		return fmt.Errorf("%w: pgstore: the table was locked for %v, perhaps by a migration or VACUUM FULL", driver.ErrStoreBusy, maxLockWait)
+		return fmt.Errorf("%w: pgstore: the table was locked for %v, perhaps by a migration or VACUUM FULL", idempotency.ErrStoreBusy, maxLockWait)
 	}
 	return err
 }

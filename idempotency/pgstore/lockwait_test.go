@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -62,16 +62,16 @@ func TestClaim_tableLocked(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, err = store.Reserve(ctx, newClaim("new"))
-				require.ErrorIs(t, err, driver.ErrStoreBusy)
+				require.ErrorIs(t, err, idempotency.ErrStoreBusy)
 				require.ErrorContains(t, err, "the table was locked")
 				if row.mode == "EXCLUSIVE" { // which permits reads
 					again := newClaim("running")
 					reservation, err := store.Reserve(ctx, again)
 					require.NoError(t, err)
-					require.Equal(t, driver.DecisionInProgress, reservation.Decision)
+					require.Equal(t, idempotency.DecisionInProgress, reservation.Decision)
 				} else {
 					_, _, err = store.Begin(ctx, newClaim("new"), time.Minute)
-					require.ErrorIs(t, err, driver.ErrStoreBusy)
+					require.ErrorIs(t, err, idempotency.ErrStoreBusy)
 				}
 
 				require.NoError(t, blocker.Rollback(t.Context()))

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -29,7 +30,7 @@ func TestNew_concurrent(t *testing.T) {
 				atOnce(10, func(int) {
 					store, err := f.open(t, dsn, nil)
 					if assert.NoError(t, err) {
-						assert.NoError(t, errOf(store.Reserve(context.Background(), newClaim(driver.NewOwner()))))
+						assert.NoError(t, errOf(store.Reserve(context.Background(), newClaim(rand.Text()))))
 					}
 				})
 				var versions int
@@ -65,10 +66,10 @@ func TestNew_quotesNames(t *testing.T) {
 					if err == nil {
 						continue
 					}
-					require.ErrorIs(t, err, driver.ErrNotFound, "stores of different names share nothing")
+					require.ErrorIs(t, err, idempotency.ErrNotFound, "stores of different names share nothing")
 					record, tx := begin(t, store, "key")
 					require.NoError(t, tx.Commit(t.Context(), completed))
-					assert.Equal(t, driver.Completed, statusOf(t, store, record.ID))
+					assert.Equal(t, idempotency.Completed, statusOf(t, store, record.ID))
 				}
 			}
 			for _, options := range []*pgstore.Options{
@@ -78,7 +79,7 @@ func TestNew_quotesNames(t *testing.T) {
 				{Schema: strings.Repeat("x", 64)},
 				{Isolation: 7},
 			} {
-				assert.ErrorIs(t, errOf(f.open(t, dsn, options)), driver.ErrInvalid)
+				assert.ErrorIs(t, errOf(f.open(t, dsn, options)), idempotency.ErrInvalid)
 			}
 		})
 	}
@@ -115,7 +116,7 @@ func TestStore_leastPrivileges(t *testing.T) {
 
 	ctx := t.Context()
 	for _, end := range ends {
-		_, tx := begin(t, store, driver.NewOwner())
+		_, tx := begin(t, store, rand.Text())
 		require.NoError(t, insert(ctx, tx.Value(), "row"))
 		require.NoError(t, end(tx))
 	}

@@ -10,11 +10,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/sqlrecord"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// operations implements driver.Store, through the store's pool or within a transaction
+// operations implements idempotency.Store, through the store's pool or within a transaction
 // of the caller.
 type operations struct {
 	is        *statements
@@ -101,7 +102,7 @@ func (r readCommitted) Send(ctx context.Context, statements ...*pgkit.Statement)
 	return err
 }
 
-// Check implements [driver.Store]. The error is an ErrSchema that says what to run, a driver.ErrInvalid that says which parameter
+// Check implements [idempotency.Store]. The error is an ErrSchema that says what to run, a idempotency.ErrInvalid that says which parameter
 // of the session to change, or PostgreSQL's.
 func (o *operations) Check(ctx context.Context) error {
 	return o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error { return o.check(ctx, through) })
@@ -119,24 +120,24 @@ func (o *operations) check(ctx context.Context, through pgkit.Sender) error {
 	}})
 	if unreadable != nil {
 		return fmt.Errorf("%w: pgstore: pgx cannot read times or bytes as this session writes them (want DateStyle ISO and bytea_output hex, "+
-			"or another default_query_exec_mode): %w", driver.ErrInvalid, unreadable)
+			"or another default_query_exec_mode): %w", idempotency.ErrInvalid, unreadable)
 	}
 	return err
 }
 
-// Renew implements [driver.Store].
-func (o *operations) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
-	if err := driver.ValidLease(d); err != nil {
+// Renew implements [idempotency.Store].
+func (o *operations) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
+	if err := idempotency.ValidLease(d); err != nil {
 		return err
 	}
 	wait := min(maxLeaseWait, d/leaseWaitPart)
-	return o.write(ctx, wait, &lease, o.is.renew, leaseArgs(&lease, microseconds(d)), func(s driver.Status) bool {
-		return s == driver.InProgress
+	return o.write(ctx, wait, &lease, o.is.renew, leaseArgs(&lease, microseconds(d)), func(s idempotency.Status) bool {
+		return s == idempotency.StatusInProgress
 	})
 }
 
-// Complete implements [driver.Store].
-func (o *operations) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
+// Complete implements [idempotency.Store].
+func (o *operations) Complete(ctx context.Context, lease idempotency.Lease, outcome idempotency.Outcome) error {
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
@@ -145,31 +146,31 @@ func (o *operations) Complete(ctx context.Context, lease driver.Lease, outcome d
 		return err
 	}
 	text := o.is.complete
-	if outcome.Status == driver.Unknown {
+	if outcome.Status == idempotency.Unknown {
 		text = o.is.doubt
 	}
 	args := leaseArgs(&lease, int16(outcome.Status), result[0], result[1], result[2], result[3], microseconds(outcome.TTL))
-	return o.write(ctx, maxLeaseWait, &lease, text, args, func(s driver.Status) bool {
-		return s == driver.InProgress || outcome.Status != driver.Unknown
+	return o.write(ctx, maxLeaseWait, &lease, text, args, func(s idempotency.Status) bool {
+		return s == idempotency.StatusInProgress || outcome.Status != idempotency.Unknown
 	})
 }
 
-// Release implements [driver.Store].
-func (o *operations) Release(ctx context.Context, lease driver.Lease) error {
-	return o.write(ctx, maxLeaseWait, &lease, o.is.release, leaseArgs(&lease), func(driver.Status) bool { return true })
+// Release implements [idempotency.Store].
+func (o *operations) Release(ctx context.Context, lease idempotency.Lease) error {
+	return o.write(ctx, maxLeaseWait, &lease, o.is.release, leaseArgs(&lease), func(idempotency.Status) bool { return true })
 }
 
 // write sends a statement that changes the record of the lease, unless another
 // transaction has locked it. changes reports whether the statement changes a record of
 // that status.
-func (o *operations) write(ctx context.Context, wait time.Duration, lease *driver.Lease, text string, args []any,
-	changes func(driver.Status) bool,
+func (o *operations) write(ctx context.Context, wait time.Duration, lease *idempotency.Lease, text string, args []any,
+	changes func(idempotency.Status) bool,
 ) error {
 	if err := lease.Validate(); err != nil {
 		return err
 	}
 	if !storable(lease.Owner) {
-		return driver.ErrLeaseLost
+		return idempotency.ErrLeaseLost
 	}
 	return o.writeLease(ctx, wait, func(through pgkit.Sender) error {
 		statement := pgkit.Statement{Text: text, Args: args}
@@ -186,8 +187,8 @@ func (o *operations) write(ctx context.Context, wait time.Duration, lease *drive
 		if err := through.Send(ctx, &owned); err != nil {
 			return err
 		}
-		if owned.Affected == 0 || !changes(driver.Status(status)) {
-			return driver.ErrLeaseLost
+		if owned.Affected == 0 || !changes(idempotency.Status(status)) {
+			return idempotency.ErrLeaseLost
 		}
 		return errLocked
 	})
@@ -199,10 +200,10 @@ func (o *operations) writeLease(ctx context.Context, wait time.Duration, f func(
 	return o.run(ctx, func(ctx context.Context) (*connection, error) { return o.conns.forLease(ctx, wait) }, f)
 }
 
-// Load implements [driver.Store].
-func (o *operations) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
+// Load implements [idempotency.Store].
+func (o *operations) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
 	if err := id.Validate(); err != nil {
-		return driver.Record{}, err
+		return idempotency.Record{}, err
 	}
 	var f found
 	err := o.read(ctx, func(through pgkit.Sender) error {
@@ -211,20 +212,20 @@ func (o *operations) Load(ctx context.Context, id driver.ID) (driver.Record, err
 	})
 	switch {
 	case err != nil:
-		return driver.Record{}, err
+		return idempotency.Record{}, err
 	case f.record == nil || f.record.Expired(f.now):
-		return driver.Record{}, driver.ErrNotFound
+		return idempotency.Record{}, idempotency.ErrNotFound
 	default:
 		return *f.record, nil
 	}
 }
 
-func (o *operations) load(id *driver.ID, f *found) *pgkit.Statement {
+func (o *operations) load(id *idempotency.ID, f *found) *pgkit.Statement {
 	return &pgkit.Statement{Text: o.is.load, Args: idArgs(id), Scan: f.scanNow}
 }
 
-// Reap implements [driver.Store].
-func (o *operations) Reap(ctx context.Context, limit int) (records []driver.Record, err error) {
+// Reap implements [idempotency.Store].
+func (o *operations) Reap(ctx context.Context, limit int) (records []idempotency.Record, err error) {
 	if limit <= 0 {
 		return nil, ctx.Err()
 	}
@@ -239,7 +240,7 @@ func (o *operations) Reap(ctx context.Context, limit int) (records []driver.Reco
 }
 
 // list appends the records that a statement returns.
-func list(records *[]driver.Record, text string, args ...any) *pgkit.Statement {
+func list(records *[]idempotency.Record, text string, args ...any) *pgkit.Statement {
 	return &pgkit.Statement{Text: text, Args: args, Scan: func(from pgkit.Row) error {
 		var f found
 		err := f.scan(from)
@@ -253,13 +254,13 @@ func list(records *[]driver.Record, text string, args ...any) *pgkit.Statement {
 // unknownPage is the number of records that Unknown reads at once.
 const unknownPage = 100
 
-// Unknown implements [driver.Store].
-func (o *operations) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+// Unknown implements [idempotency.Store].
+func (o *operations) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
 	text := o.is.unknownOf
 	if scope == "" {
 		text = o.is.unknownOfAll
 	}
-	return driver.Pages(scope, unknownPage, func(after driver.ID, limit int) (page []driver.Record, err error) {
+	return sqlrecord.Pages(scope, unknownPage, func(after idempotency.ID, limit int) (page []idempotency.Record, err error) {
 		if !storable(scope) {
 			return nil, nil // no record has this scope
 		}
@@ -271,7 +272,7 @@ func (o *operations) Unknown(ctx context.Context, scope string) iter.Seq2[driver
 	})
 }
 
-// Sweep implements [driver.Store].
+// Sweep implements [idempotency.Store].
 func (o *operations) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"slices"
@@ -17,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -35,9 +36,9 @@ func TestClaim_duplicateWritesNothing(t *testing.T) {
 		assert.Eventually(t, func() bool {
 			before := walPosition(t, pool)
 			for range 20 {
-				for claim, want := range map[*driver.Claim]driver.Decision{&finished: driver.Done, &running: driver.DecisionInProgress} {
+				for claim, want := range map[*idempotency.Claim]idempotency.Decision{&finished: idempotency.DecisionDone, &running: idempotency.DecisionInProgress} {
 					again := *claim
-					again.Owner = driver.NewOwner()
+					again.Owner = rand.Text()
 					reservation, err := store.Reserve(t.Context(), again)
 					if !assert.NoError(t, err) || !assert.Equal(t, want, reservation.Decision) {
 						return false
@@ -137,7 +138,7 @@ func TestReserve_tableLocked(t *testing.T) {
 							reservation, err = store.Reserve(context.Background(), newClaim(fmt.Sprint(i)))
 						}
 						assert.NoError(t, err)
-						assert.Equal(t, driver.Acquired, reservation.Decision)
+						assert.Equal(t, idempotency.DecisionAcquired, reservation.Decision)
 					})
 				}
 				<-time.After(50 * time.Millisecond) // longer than a lock_timeout, and far less than all tries
@@ -162,18 +163,18 @@ func TestReserve_duplicatesOfRunningExecution(t *testing.T) {
 	transactional := newClaim("transactional")
 	_, tx := beginClaim(t, store, transactional)
 
-	for _, claim := range []driver.Claim{leased, transactional} {
+	for _, claim := range []idempotency.Claim{leased, transactional} {
 		t.Run(claim.Key, func(t *testing.T) {
-			claim.Takeover = driver.Reexecute
+			claim.Takeover = idempotency.Reexecute
 			sent.Store(0)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			atOnce(duplicates, func(int) {
 				c := claim
-				c.Owner = driver.NewOwner()
+				c.Owner = rand.Text()
 				reservation, err := store.Reserve(ctx, c)
 				assert.NoError(t, err)
-				assert.Equal(t, driver.DecisionInProgress, reservation.Decision)
+				assert.Equal(t, idempotency.DecisionInProgress, reservation.Decision)
 			})
 			assert.LessOrEqual(t, sent.Load(), int64(3*duplicates), "one try reads, inserts and looks for a transaction")
 			assert.LessOrEqual(t, pool.Stat().AcquiredConns(), int32(1), "only transactional work holds a connection")
@@ -227,7 +228,7 @@ func TestStore_usesDatabaseClock(t *testing.T) {
 	assert.Empty(t, seen)
 
 	claim := newClaim("dead")
-	claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
+	claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
 	lease = acquire(t, store, claim)
 	before, err := store.Load(t.Context(), lease.ID)
 	require.NoError(t, err)
@@ -252,7 +253,7 @@ func TestStore_queryExecModes(t *testing.T) {
 			begun, tx := begin(t, store, "it's \\ a 'key'")
 			require.NoError(t, insert(t.Context(), tx.Value(), "row"))
 			outcome := completed
-			outcome.Result = driver.Result{
+			outcome.Result = idempotency.Result{
 				Code: math.MaxInt, Header: map[string][]string{"X": {"\xff'\x00"}}, Body: []byte{0, 1, 255}, Reference: "\xff\x00",
 			}
 			require.NoError(t, tx.Commit(t.Context(), outcome))
@@ -262,23 +263,23 @@ func TestStore_queryExecModes(t *testing.T) {
 			wantRows(t, count, "row", 1)
 
 			claim := newClaim("taken over")
-			claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
+			claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
 			lost := acquire(t, store, claim)
-			claim.Owner, claim.Lease = driver.NewOwner(), time.Hour
+			claim.Owner, claim.Lease = rand.Text(), time.Hour
 			lease := acquire(t, store, claim)
-			require.ErrorIs(t, store.Complete(t.Context(), lost, completed), driver.ErrLeaseLost)
+			require.ErrorIs(t, store.Complete(t.Context(), lost, completed), idempotency.ErrLeaseLost)
 			require.NoError(t, store.Renew(t.Context(), lease, time.Minute))
 			require.NoError(t, store.Release(t.Context(), lease))
 			_, tx = begin(t, store, claim.Key) // replaces the record
 			require.NoError(t, execute(tx.Value(), `SELECT 1`))
 			require.NoError(t, tx.Commit(t.Context(), outcome))
 			for range 2 {
-				_, tx = begin(t, store, driver.NewOwner())
+				_, tx = begin(t, store, rand.Text())
 				require.Error(t, execute(tx.Value(), `SELECT 1/0`))
 				require.NoError(t, tx.RollbackAndRecord(t.Context(), outcome))
 			}
 			unknown := acquire(t, store, newClaim("unknown"))
-			require.NoError(t, store.Complete(t.Context(), unknown, driver.Outcome{Status: driver.Unknown}))
+			require.NoError(t, store.Complete(t.Context(), unknown, idempotency.Outcome{Status: idempotency.Unknown}))
 			unknowns := 0
 			for _, err := range store.Unknown(t.Context(), "") {
 				require.NoError(t, err)

@@ -5,20 +5,21 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/sqlrecord"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // found is a record and the database's time when it was read.
 type found struct {
-	record *driver.Record // nil: none
+	record *idempotency.Record // nil: none
 	now    time.Time
 }
 
 // scan reads columns. more is what follows them.
 func (f *found) scan(from pgkit.Row, more ...any) error {
 	var (
-		r                driver.Record
+		r                idempotency.Record
 		status, takeover int16
 		code             int64
 		reference        []byte
@@ -35,12 +36,12 @@ func (f *found) scan(from pgkit.Row, more ...any) error {
 	}
 	var err error
 	if header.Valid {
-		if r.Result.Header, err = driver.DecodeHeader([]byte(header.String)); err != nil {
+		if r.Result.Header, err = sqlrecord.DecodeHeader([]byte(header.String)); err != nil {
 			return err
 		}
 	}
-	r.Status = driver.Status(status)
-	r.Takeover = driver.Takeover(takeover)
+	r.Status = idempotency.Status(status)
+	r.Takeover = idempotency.Takeover(takeover)
 	r.Result.Code, r.Result.Reference = int(code), string(reference)
 	if lease.Valid {
 		r.LeaseExpires = lease.Time.UTC()
@@ -54,18 +55,18 @@ func (f *found) scan(from pgkit.Row, more ...any) error {
 func (f *found) scanNow(from pgkit.Row) error { return f.scan(from, &f.now) }
 
 // idArgs are the first arguments of each statement on a record.
-func idArgs(id *driver.ID, more ...any) []any {
+func idArgs(id *idempotency.ID, more ...any) []any {
 	return append(append(make([]any, 0, 3+len(more)), id.Scope, id.Operation, id.Key), more...)
 }
 
 // leaseArgs are the first arguments of each statement on a lease.
-func leaseArgs(l *driver.Lease, more ...any) []any {
+func leaseArgs(l *idempotency.Lease, more ...any) []any {
 	return append(idArgs(&l.ID, l.Owner, l.Generation), more...)
 }
 
 // judgedArgs are the first arguments of each statement that requires the record to be
 // the one that Decide saw.
-func judgedArgs(r *driver.Record, more ...any) []any {
+func judgedArgs(r *idempotency.Record, more ...any) []any {
 	var lease *time.Time
 	if !r.LeaseExpires.IsZero() {
 		lease = &r.LeaseExpires
@@ -74,9 +75,9 @@ func judgedArgs(r *driver.Record, more ...any) []any {
 }
 
 // resultArgs are an outcome's code, header, body and reference.
-func resultArgs(o *driver.Outcome) ([4]any, error) {
+func resultArgs(o *idempotency.Outcome) ([4]any, error) {
 	result := o.Stored()
-	text, err := driver.EncodeHeader(result.Header)
+	text, err := sqlrecord.EncodeHeader(result.Header)
 	if err != nil {
 		return [4]any{}, err
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -63,7 +63,7 @@ func newTransactionSettings(ctx context.Context, through pgkit.Sender, overSocke
 
 // statement returns the lock statement and its arguments for a transaction with a time
 // limit. Its host counts as lost after a silence of lease.
-func (l *transactionSettings) statement(id *driver.ID, limit, lease time.Duration) (string, []any) {
+func (l *transactionSettings) statement(id *idempotency.ID, limit, lease time.Duration) (string, []any) {
 	args := append(make([]any, 0, 1+len(l.settings)), id.Scope+"\x01"+id.Operation+"\x01"+id.Key)
 	// The server cannot detect a lost host in less than two seconds.
 	seconds := max(milliseconds(lease)/1000, 2)

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	crand "crypto/rand"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -93,9 +94,9 @@ func TestTransactionSettings(t *testing.T) {
 			if row.session == nil {
 				assert.Equal(t, outside, before)
 			}
-			claim := newClaim(driver.NewOwner())
+			claim := newClaim(crand.Text())
 			claim.Lease = row.lease
-			for _, end := range []func(tx driver.Transaction) error{rollBack, recordAlone} {
+			for _, end := range []func(tx idempotency.Transaction) error{rollBack, recordAlone} {
 				_, tx, err := store.Begin(t.Context(), claim, row.limit)
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
@@ -105,7 +106,7 @@ func TestTransactionSettings(t *testing.T) {
 				require.NoError(t, end(tx))
 				assert.Equal(t, before, bounds(t, pool))
 			}
-			_, tx := begin(t, store, driver.NewOwner())
+			_, tx := begin(t, store, crand.Text())
 			require.NoError(t, tx.Commit(t.Context(), completed))
 			assert.Equal(t, before, bounds(t, pool))
 		})
@@ -138,7 +139,7 @@ func TestNew_textModes(t *testing.T) {
 				dsn := withParameter(t, withParameter(t, postgrestest.Open(t), "default_query_exec_mode", mode), parameter[0], parameter[1])
 				store, err := pgstore.New(t.Context(), newPool(t, dsn, nil), nil)
 				if (mode == "exec" || mode == "simple_protocol") && parameter[1] != "ISO" && parameter[1] != "hex" {
-					require.ErrorIs(t, err, driver.ErrInvalid)
+					require.ErrorIs(t, err, idempotency.ErrInvalid)
 					require.ErrorContains(t, err, "want DateStyle ISO and bytea_output hex")
 					return
 				}

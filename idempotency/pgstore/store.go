@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Store keeps records in a table of PostgreSQL. It is a [driver.Transactor], made by
+// Store keeps records in a table of PostgreSQL. It is a [idempotency.Transactor], made by
 // [New] or [NewSQL], and safe for concurrent use. It uses the caller's pool and needs no
 // Close.
 type Store struct {
@@ -26,7 +26,7 @@ type Store struct {
 	ended     pgx.Tx // a transaction that has ended
 }
 
-var _ driver.Transactor = (*Store)(nil)
+var _ idempotency.Transactor = (*Store)(nil)
 
 // Options configure a Store. The zero value and nil are the defaults.
 type Options struct {
@@ -41,7 +41,7 @@ type Options struct {
 
 	// Isolation is the isolation level of transactional work. Zero means the database's default,
 	// usually read committed. Stricter levels may fail at the end of the work with
-	// driver.ErrLeaseLost, or with driver.ErrTransactionFailed and PostgreSQL's code 40001;
+	// idempotency.ErrLeaseLost, or with idempotency.ErrTransactionFailed and PostgreSQL's code 40001;
 	// nothing was committed then.
 	Isolation sql.IsolationLevel
 
@@ -52,14 +52,14 @@ type Options struct {
 
 // New makes a store from a pool of pgx, and its tables if they do not exist. The work
 // gets a pgx.Tx. The connections may come from PgBouncer; see the package comment. The
-// error is an ErrSchema, a driver.ErrInvalid, or PostgreSQL's.
+// error is an ErrSchema, a idempotency.ErrInvalid, or PostgreSQL's.
 func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, error) {
 	return open(ctx, pgxConnections(pool), options)
 }
 
 // NewSQL is New for a database of database/sql. The work gets a *sql.Tx. The driver must
 // be pgx/v5/stdlib, or wrap it and have the method Raw() driver.Conn, as otelsql has;
-// otherwise the error is a driver.ErrInvalid.
+// otherwise the error is a idempotency.ErrInvalid.
 func NewSQL(ctx context.Context, db *sql.DB, options *Options) (*Store, error) {
 	return open(ctx, sqlConnections(db), options)
 }
@@ -110,10 +110,10 @@ func (o *Options) tables() *tables { return newTables(o.Schema, cmp.Or(o.Table, 
 
 func (o *Options) validate() error {
 	if len(o.Schema) > maxName || !storable(o.Schema) {
-		return fmt.Errorf("%w: pgstore: Options.Schema: %q (want UTF-8 without NUL, at most %d bytes)", driver.ErrInvalid, o.Schema, maxName)
+		return fmt.Errorf("%w: pgstore: Options.Schema: %q (want UTF-8 without NUL, at most %d bytes)", idempotency.ErrInvalid, o.Schema, maxName)
 	}
 	if len(o.Table) > maxTable || !storable(o.Table) {
-		return fmt.Errorf("%w: pgstore: Options.Table: %q (want UTF-8 without NUL, at most %d bytes)", driver.ErrInvalid, o.Table, maxTable)
+		return fmt.Errorf("%w: pgstore: Options.Table: %q (want UTF-8 without NUL, at most %d bytes)", idempotency.ErrInvalid, o.Table, maxTable)
 	}
 	_, err := pgxIsolation(o.Isolation)
 	return err
@@ -130,9 +130,9 @@ func pgxIsolation(level sql.IsolationLevel) (pgx.TxIsoLevel, error) {
 	case sql.LevelSerializable:
 		return pgx.Serializable, nil
 	default:
-		return "", fmt.Errorf("%w: pgstore: Options.Isolation: %v (want LevelReadCommitted or stricter)", driver.ErrInvalid, level)
+		return "", fmt.Errorf("%w: pgstore: Options.Isolation: %v (want LevelReadCommitted or stricter)", idempotency.ErrInvalid, level)
 	}
 }
 
-// InCallerTx implements [driver.Transactor]. It returns false; see [Store.WithTx].
+// InCallerTx implements [idempotency.Transactor]. It returns false; see [Store.WithTx].
 func (s *Store) InCallerTx() bool { return false }

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -50,8 +50,8 @@ func TestStore_serializableDefault(t *testing.T) {
 func suite(t *testing.T, dsn string, f flavor) storetest.Suite {
 	t.Helper()
 	return storetest.Suite{
-		Open:  func(t *testing.T) driver.Store { return f.store(t, dsn) },
-		Again: func(t *testing.T) driver.Store { return f.store(t, dsn) },
+		Open:  func(t *testing.T) idempotency.Store { return f.store(t, dsn) },
+		Again: func(t *testing.T) idempotency.Store { return f.store(t, dsn) },
 		Write: insert,
 		Count: effects(t, dsn),
 	}
@@ -148,7 +148,7 @@ func TestStore_searchPath(t *testing.T) {
 						move := set + " search_path = " + tenant
 						db := newDB(t, dsn)
 						executions := 0
-						do := func(id driver.ID) error {
+						do := func(id idempotency.ID) error {
 							var using idempotency.Store = store
 							commit := func() error { return nil }
 							if within {
@@ -169,13 +169,13 @@ func TestStore_searchPath(t *testing.T) {
 							})
 							return errors.Join(err, commit())
 						}
-						id := driver.ID{Scope: "tenant", Key: "key"}
+						id := idempotency.ID{Scope: "tenant", Key: "key"}
 						for range 3 {
 							require.NoError(t, do(id))
 						}
 						require.Equal(t, 1, executions)
 						for range 3 {
-							id.Key = driver.NewOwner()
+							id.Key = rand.Text()
 							require.NoError(t, do(id))
 						}
 						require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim("leased")), completed))
@@ -232,7 +232,7 @@ func TestStore_roundTrips(t *testing.T) {
 			_ = effects(t, dsn)
 			var counter tripCounter
 			store := countedStore(t, f.name, dsn, &counter)
-			transactional := func(end func(tx driver.Transaction) error) func(key string) {
+			transactional := func(end func(tx idempotency.Transaction) error) func(key string) {
 				return func(key string) {
 					_, tx := begin(t, store, key)
 					require.NoError(t, insert(t.Context(), tx.Value(), key))
@@ -245,12 +245,12 @@ func TestStore_roundTrips(t *testing.T) {
 			replay := func(string) {
 				reservation, err := store.Reserve(t.Context(), newClaim("completed"))
 				require.NoError(t, err)
-				assert.Equal(t, driver.Done, reservation.Decision)
+				assert.Equal(t, idempotency.DecisionDone, reservation.Decision)
 			}
 			replayTransactional := func(string) {
 				reservation, _, err := store.Begin(t.Context(), newClaim("completed"), time.Minute)
 				require.NoError(t, err)
-				assert.Equal(t, driver.Done, reservation.Decision)
+				assert.Equal(t, idempotency.DecisionDone, reservation.Decision)
 			}
 			transactional(commit)("completed")
 			for _, row := range []struct {
@@ -266,7 +266,7 @@ func TestStore_roundTrips(t *testing.T) {
 			} {
 				for i := range 6 { // the first ones prepare statements, and change the prediction
 					counter.trips.Store(0)
-					row.do(driver.NewOwner())
+					row.do(rand.Text())
 					if i >= 3 {
 						assert.Equal(t, row.want, counter.trips.Load(), row.name)
 					}

@@ -11,30 +11,30 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // pending is the record that transactional work writes at its end.
 type pending struct {
-	id     []any          // idArgs of the claim
-	record driver.Record  // of the reservation
-	judged *driver.Record // the record that it replaces; nil: none
+	id     []any               // idArgs of the claim
+	record idempotency.Record  // of the reservation
+	judged *idempotency.Record // the record that it replaces; nil: none
 }
 
 // judge answers a claim for transactional work. Its step happens at the end of the work,
 // except for StepMarkUnknown.
-func (f *found) judge(claim *driver.Claim, locked bool) (driver.Step, driver.Reservation) {
-	step, answer := driver.Decide(f.record, claim, f.now)
-	answer.Record = driver.Record{ID: claim.ID, Status: driver.InProgress}
+func (f *found) judge(claim *idempotency.Claim, locked bool) (idempotency.Step, idempotency.Reservation) {
+	step, answer := idempotency.Decide(f.record, claim, f.now)
+	answer.Record = idempotency.Record{ID: claim.ID, Status: idempotency.StatusInProgress}
 	if f.record != nil {
 		answer.Record = *f.record
 	}
 	switch {
-	case step == driver.Leave && answer.Decision != driver.Acquired:
-	case step == driver.Leave, !locked: // a leased execution of the same owner, or a transaction, has the operation
-		return driver.Leave, driver.Reservation{Decision: driver.DecisionInProgress, Record: answer.Record}
-	case step != driver.StepMarkUnknown:
+	case step == idempotency.StepLeave && answer.Decision != idempotency.DecisionAcquired:
+	case step == idempotency.StepLeave, !locked: // a leased execution of the same owner, or a transaction, has the operation
+		return idempotency.StepLeave, idempotency.Reservation{Decision: idempotency.DecisionInProgress, Record: answer.Record}
+	case step != idempotency.StepMarkUnknown:
 		answer.Record = claim.Begun(f.record, f.now)
 		answer.Record.LeaseExpires = time.Time{} // a transaction needs no lease
 	}
@@ -42,7 +42,7 @@ func (f *found) judge(claim *driver.Claim, locked bool) (driver.Step, driver.Res
 }
 
 // end returns the statements that write the record with its outcome.
-func (p *pending) end(is *statements, insert string, o *driver.Outcome) ([]*pgkit.Statement, error) {
+func (p *pending) end(is *statements, insert string, o *idempotency.Outcome) ([]*pgkit.Statement, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (p *pending) end(is *statements, insert string, o *driver.Outcome) ([]*pgki
 	}
 	r := &p.record
 	var lease, expires *time.Time
-	if o.Status == driver.Unknown {
+	if o.Status == idempotency.Unknown {
 		lease = new(time.Unix(0, 0)) // as in the statements
 	}
 	if o.TTL == 0 {
@@ -70,20 +70,20 @@ func (p *pending) end(is *statements, insert string, o *driver.Outcome) ([]*pgki
 var (
 	// errEnded means that the work has sent COMMIT or ROLLBACK as a statement.
 	errEnded = fmt.Errorf("%w: pgstore: the work has ended the transaction, without its record (the store ends it with the outcome)",
-		driver.ErrUnknown)
+		idempotency.ErrUnknown)
 
 	// errDone means that the work has called Commit or Rollback of its *sql.Tx, which
 	// only ends the work's access to the transaction.
 	errDone = fmt.Errorf("%w: pgstore: the work has ended its *sql.Tx, perhaps by a deferred Rollback (the store ends the transaction "+
-		"with the outcome): %w", driver.ErrUncommittable, sql.ErrTxDone)
+		"with the outcome): %w", idempotency.ErrUncommittable, sql.ErrTxDone)
 
 	// errRows replaces pgx's "conn busy".
 	errRows = fmt.Errorf("%w: pgstore: the work has left rows open on the transaction's connection (Rows.Close, Row.Scan)",
-		driver.ErrUncommittable)
+		idempotency.ErrUncommittable)
 
 	// errFailed replaces PostgreSQL's "commands are ignored". The work reports a success nevertheless, and would do so again.
 	errFailed = fmt.Errorf("%w: pgstore: a statement has failed (one that may fail needs a savepoint, the transaction's Begin)",
-		driver.ErrUncommittable)
+		idempotency.ErrUncommittable)
 
 	// errReadOnly means that the server accepts no writes: a replica, or a primary that
 	// was made read-only.
@@ -97,7 +97,7 @@ func writeError(err error) error {
 	case ok && e.Code == notNullViolation && e.ColumnName == "status":
 		return errEnded // see insertHere
 	case pgkit.HasCode(err, uniqueViolation):
-		return driver.ErrLeaseLost
+		return idempotency.ErrLeaseLost
 	case pgkit.HasCode(err, inFailedTransaction):
 		return errFailed
 	default:
@@ -109,7 +109,7 @@ func writeError(err error) error {
 // which ends the connection, the result of COMMIT is not known.
 func commitError(err error) error {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.SeverityUnlocalized == "ERROR" {
-		return fmt.Errorf("%w: %w", driver.ErrTransactionFailed, err)
+		return fmt.Errorf("%w: %w", idempotency.ErrTransactionFailed, err)
 	}
 	return err
 }
@@ -120,26 +120,26 @@ func commitError(err error) error {
 func workError(err error) error {
 	const data, integrity, access, view, raised = "22", "23", "42", "44", "P0"
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains([]string{data, integrity, access, view, raised}, e.Code[:2]) {
-		return fmt.Errorf("%w: %w", driver.ErrUncommittable, err)
+		return fmt.Errorf("%w: %w", idempotency.ErrUncommittable, err)
 	}
 	return commitError(err)
 }
 
-// Begin implements [driver.Transactor]. The transaction holds one connection of the pool
+// Begin implements [idempotency.Transactor]. The transaction holds one connection of the pool
 // until it ends. Begin waits for it for at most a second, or a tenth of the time until
 // the deadline if that is less, and for a lock on the table for about a second; then the
-// error is a driver.ErrStoreBusy. The lock_timeout of the session is the work's. Its Value
+// error is a idempotency.ErrStoreBusy. The lock_timeout of the session is the work's. Its Value
 // is a pgx.Tx or a *sql.Tx.
 //
 // The server ends the transaction after limit; before PostgreSQL 17, if it is idle for
 // that long. It ends it after a silence of Claim.Lease (at least two seconds) of this
 // host, if the connection uses TCP without a proxy.
-func (s *Store) Begin(ctx context.Context, claim driver.Claim, limit time.Duration,
-) (driver.Reservation, driver.Transaction, error) {
+func (s *Store) Begin(ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
 	if err := claim.Validate(); err != nil {
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
-	var answer driver.Reservation
+	var answer idempotency.Reservation
 	var tx *transaction
 	began := time.Now()
 	err := pgkit.Repeat(ctx, s.isRetryable, func(error) (err error) {
@@ -149,17 +149,17 @@ func (s *Store) Begin(ctx context.Context, claim driver.Claim, limit time.Durati
 	switch {
 	case errors.Is(err, errMoved): // the answer is DecisionInProgress
 	case err != nil:
-		return driver.Reservation{}, nil, pgkit.Ended(ctx, pgkit.SchemaError(err))
+		return idempotency.Reservation{}, nil, pgkit.Ended(ctx, pgkit.SchemaError(err))
 	case tx != nil:
 		return answer, tx, nil
 	}
 	return answer, nil, nil
 }
 
-func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Duration) (driver.Reservation, *transaction, error) {
+func (s *Store) begin(ctx context.Context, claim *idempotency.Claim, limit time.Duration) (idempotency.Reservation, *transaction, error) {
 	conn, err := s.conns.forClaim(ctx)
 	if err != nil {
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
 	// open's read is prepared here, because it cannot be prepared with a limit there.
 	prepare := []*pgkit.Statement{{Text: s.is.read, Args: idArgs(&claim.ID)}}
@@ -170,9 +170,9 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 		var f found
 		err := limited{conn, pgkit.PGX(conn)}.Send(ctx, append(prepare, s.load(&claim.ID, &f))...)
 		step, answer := f.judge(claim, true)
-		answered := f.record != nil && step == driver.Leave
+		answered := f.record != nil && step == idempotency.StepLeave
 		if answered {
-			s.predictor.record(answer.Decision != driver.Done)
+			s.predictor.record(answer.Decision != idempotency.DecisionDone)
 		}
 		if answered || err != nil {
 			conn.closeIfBroken(ctx, err)
@@ -185,24 +185,24 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 	if err != nil {
 		conn.closeIfBroken(ctx, err)
 		_ = t.Rollback(ctx) // The error is what matters.
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
 	step, answer := f.judge(claim, locked)
-	s.predictor.record(answer.Decision != driver.Done)
+	s.predictor.record(answer.Decision != idempotency.DecisionDone)
 	switch {
-	case step != driver.Leave && readOnly:
-		return driver.Reservation{}, nil, errors.Join(errReadOnly, t.Rollback(ctx))
-	case answer.Decision == driver.Acquired:
+	case step != idempotency.StepLeave && readOnly:
+		return idempotency.Reservation{}, nil, errors.Join(errReadOnly, t.Rollback(ctx))
+	case answer.Decision == idempotency.DecisionAcquired:
 		t.pending = &pending{id, answer.Record, f.record}
 		return answer, t, nil
-	case step == driver.StepMarkUnknown:
+	case step == idempotency.StepMarkUnknown:
 		if answer, err = t.markUnknown(ctx, answer, f.record); err == nil || errors.Is(err, errMoved) {
 			t.giveBack(ctx) // it has committed
 			return answer, nil, err
 		}
 	}
 	if e := t.Rollback(ctx); e != nil && ctx.Err() != nil {
-		return driver.Reservation{}, nil, ctx.Err()
+		return idempotency.Reservation{}, nil, ctx.Err()
 	}
 	return answer, nil, err
 }
@@ -224,7 +224,7 @@ type transaction struct {
 // open begins the transaction, locks the operation and reads its record, in one round
 // trip. The lock is a statement of its own: the read must see what the transaction that
 // had the lock before has committed.
-func (t *transaction) open(ctx context.Context, claim *driver.Claim, id []any, limit time.Duration) (f found, locked, readOnly bool, err error) {
+func (t *transaction) open(ctx context.Context, claim *idempotency.Claim, id []any, limit time.Duration) (f found, locked, readOnly bool, err error) {
 	text, args := t.settings.statement(&claim.ID, limit, claim.Lease)
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{IsoLevel: t.isolation})
@@ -256,21 +256,21 @@ func (t *transaction) open(ctx context.Context, claim *driver.Claim, id []any, l
 }
 
 // markUnknown marks the record of an execution that died.
-func (t *transaction) markUnknown(ctx context.Context, answer driver.Reservation, judged *driver.Record) (driver.Reservation, error) {
+func (t *transaction) markUnknown(ctx context.Context, answer idempotency.Reservation, judged *idempotency.Record) (idempotency.Reservation, error) {
 	var after found
-	end := append(t.durably(), t.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
+	end := append(t.durably(), t.change(idempotency.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
 	err := pgkit.PGX(t.conn).Send(ctx, end...)
 	switch {
 	case err != nil:
-		return driver.Reservation{}, err
+		return idempotency.Reservation{}, err
 	case after.record == nil:
-		return driver.Reservation{Decision: driver.DecisionInProgress, Record: *judged}, errMoved
+		return idempotency.Reservation{Decision: idempotency.DecisionInProgress, Record: *judged}, errMoved
 	}
 	answer.Record = *after.record
 	return answer, nil
 }
 
-// Value implements [driver.Transaction].
+// Value implements [idempotency.Transaction].
 func (t *transaction) Value() any {
 	switch {
 	case t.conn == nil:
@@ -286,9 +286,9 @@ func (t *transaction) Value() any {
 	return pgx.Tx(t.work)
 }
 
-// Commit implements [driver.Transaction]. The record and COMMIT share a round trip.
+// Commit implements [idempotency.Transaction]. The record and COMMIT share a round trip.
 // COMMIT is not executed if the record was not written.
-func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error {
+func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
 	return t.finish(ctx, func() error {
 		if t.closeWork() {
 			return errDone
@@ -346,10 +346,10 @@ func (t *transaction) executed(end []*pgkit.Statement) {
 	t.conn.learn(end)
 }
 
-// RollbackAndRecord implements [driver.Transaction]. ROLLBACK, which frees the lock, and
+// RollbackAndRecord implements [idempotency.Transaction]. ROLLBACK, which frees the lock, and
 // the record share a round trip. The record is not written if another execution takes the
 // operation in between.
-func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
+func (t *transaction) RollbackAndRecord(ctx context.Context, outcome idempotency.Outcome) error {
 	return t.finish(ctx, func() error {
 		t.closeWork()
 		end, err := t.end(t.is, t.is.insertAlone, &outcome)
@@ -369,7 +369,7 @@ func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outc
 			t.executed(end)
 		}
 		if err == nil && end[len(end)-1].Affected == 0 {
-			return driver.ErrLeaseLost
+			return idempotency.ErrLeaseLost
 		}
 		return commitError(pgkit.SchemaError(err))
 	})
@@ -430,7 +430,7 @@ func (t *transaction) closeWork() (ended bool) {
 	return t.sql != nil && t.sql.close()
 }
 
-// Rollback implements [driver.Transaction]. If the context has ended, as it has if the
+// Rollback implements [idempotency.Transaction]. If the context has ended, as it has if the
 // client left, Rollback takes up to one more second, to keep the connection.
 func (t *transaction) Rollback(ctx context.Context) error {
 	if t.conn == nil {

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -15,42 +16,41 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
 // begin claims an operation for transactional work.
-func begin(tb testing.TB, store driver.Transactor, key string) (driver.Record, driver.Transaction) {
+func begin(tb testing.TB, store idempotency.Transactor, key string) (idempotency.Record, idempotency.Transaction) {
 	tb.Helper()
 	return beginClaim(tb, store, newClaim(key))
 }
 
-func beginClaim(tb testing.TB, store driver.Transactor, claim driver.Claim) (driver.Record, driver.Transaction) {
+func beginClaim(tb testing.TB, store idempotency.Transactor, claim idempotency.Claim) (idempotency.Record, idempotency.Transaction) {
 	tb.Helper()
 	reservation, tx, err := store.Begin(context.Background(), claim, time.Minute)
 	require.NoError(tb, err)
-	require.Equal(tb, driver.Acquired, reservation.Decision)
+	require.Equal(tb, idempotency.DecisionAcquired, reservation.Decision)
 	require.NotNil(tb, tx)
 	tb.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // otherwise the pool does not close
 	return reservation.Record, tx
 }
 
 // ends are the ends of transactional work.
-var ends = map[string]func(tx driver.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone, "Rollback": rollBack}
+var ends = map[string]func(tx idempotency.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone, "Rollback": rollBack}
 
-func commit(tx driver.Transaction) error { return tx.Commit(context.Background(), completed) }
+func commit(tx idempotency.Transaction) error { return tx.Commit(context.Background(), completed) }
 
-func recordAlone(tx driver.Transaction) error {
+func recordAlone(tx idempotency.Transaction) error {
 	return tx.RollbackAndRecord(context.Background(), completed)
 }
 
-func rollBack(tx driver.Transaction) error { return tx.Rollback(context.Background()) }
+func rollBack(tx idempotency.Transaction) error { return tx.Rollback(context.Background()) }
 
 // absent expects that there is no record.
-func absent(tb testing.TB, store driver.Store, id driver.ID) {
+func absent(tb testing.TB, store idempotency.Store, id idempotency.ID) {
 	tb.Helper()
-	assert.ErrorIs(tb, errOf(store.Load(context.Background(), id)), driver.ErrNotFound)
+	assert.ErrorIs(tb, errOf(store.Load(context.Background(), id)), idempotency.ErrNotFound)
 }
 
 const foreignRecord = `INSERT INTO idempotency_records (started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner)
@@ -66,10 +66,10 @@ func TestCommit_workFails(t *testing.T) {
 	}{
 		{"a statement failed: ErrUncommittable", func(t *testing.T, tx any) {
 			require.Error(t, execute(tx, `SELECT 1/0`))
-		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrUncommittable) }},
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrUncommittable) }},
 		{"the work wrote the record: ErrLeaseLost", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, foreignRecord))
-		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrLeaseLost) }},
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrLeaseLost) }},
 		{"a deferred constraint is violated: ErrUncommittable", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, `CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)`))
 			require.NoError(t, execute(tx, `INSERT INTO late VALUES (1), (1)`))
@@ -117,8 +117,8 @@ func TestTransaction_workSendsDeallocateAll(t *testing.T) {
 						var got string
 						return db.QueryRow(t.Context(), "SELECT $1::text", "x").Scan(&got)
 					}
-					work := func(statements ...string) (driver.Transaction, error) {
-						_, tx := begin(t, store, driver.NewOwner())
+					work := func(statements ...string) (idempotency.Transaction, error) {
+						_, tx := begin(t, store, rand.Text())
 						for _, statement := range statements {
 							require.NoError(t, execute(tx.Value(), statement))
 						}
@@ -139,7 +139,7 @@ func TestTransaction_workSendsDeallocateAll(t *testing.T) {
 					for range 3 {
 						tx, err := work()
 						require.NoError(t, errors.Join(err, end(tx)))
-						require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim(driver.NewOwner())), completed))
+						require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim(rand.Text())), completed))
 						require.NoError(t, store.Check(t.Context()))
 					}
 				})
@@ -158,7 +158,7 @@ func TestConnection_statementsAreGone(t *testing.T) {
 			return endedOf(store.Begin(context.Background(), newClaim("done"), 0))
 		},
 		"Reserve": func(store *pgstore.Store) error {
-			return errOf(store.Reserve(context.Background(), newClaim(driver.NewOwner())))
+			return errOf(store.Reserve(context.Background(), newClaim(rand.Text())))
 		},
 		"Check": func(store *pgstore.Store) error { return store.Check(context.Background()) },
 	} {
@@ -180,11 +180,11 @@ func TestConnection_statementsAreGone(t *testing.T) {
 }
 
 func beginAndCommit(store *pgstore.Store) error {
-	return endedOf(store.Begin(context.Background(), newClaim(driver.NewOwner()), 0))
+	return endedOf(store.Begin(context.Background(), newClaim(rand.Text()), 0))
 }
 
 // endedOf commits a transaction, if there is one.
-func endedOf(_ driver.Reservation, tx driver.Transaction, err error) error {
+func endedOf(_ idempotency.Reservation, tx idempotency.Transaction, err error) error {
 	if err == nil && tx != nil {
 		err = tx.Commit(context.Background(), completed)
 	}
@@ -211,9 +211,9 @@ func atCommit(want string, always bool) func(t *testing.T, err error) {
 	return func(t *testing.T, err error) {
 		t.Helper()
 		require.Equal(t, want, code(err))
-		require.ErrorIs(t, err, driver.ErrTransactionFailed, "it is known that nothing was written")
-		require.NotErrorIs(t, err, driver.ErrLeaseLost)
-		require.Equal(t, always, errors.Is(err, driver.ErrUncommittable))
+		require.ErrorIs(t, err, idempotency.ErrTransactionFailed, "it is known that nothing was written")
+		require.NotErrorIs(t, err, idempotency.ErrLeaseLost)
+		require.Equal(t, always, errors.Is(err, idempotency.ErrUncommittable))
 	}
 }
 
@@ -228,12 +228,12 @@ func TestRollbackAndRecord(t *testing.T) {
 			"":                         func(any) error { return nil },
 		} {
 			for range 2 {
-				claim := newClaim(name + driver.NewOwner())
+				claim := newClaim(name + rand.Text())
 				_, tx := beginClaim(t, store, claim)
 				require.NoError(t, insert(t.Context(), tx.Value(), claim.Key))
 				require.NoError(t, do(tx.Value()))
-				require.NoError(t, tx.RollbackAndRecord(t.Context(), driver.Outcome{Status: driver.FailedFinal, Result: completed.Result}))
-				assert.Equal(t, driver.FailedFinal, statusOf(t, store, claim.ID))
+				require.NoError(t, tx.RollbackAndRecord(t.Context(), idempotency.Outcome{Status: idempotency.FailedFinal, Result: completed.Result}))
+				assert.Equal(t, idempotency.FailedFinal, statusOf(t, store, claim.ID))
 				wantRows(t, count, claim.Key, 0)
 			}
 		}
@@ -245,14 +245,14 @@ func TestRollbackAndRecord(t *testing.T) {
 func TestCommit_judgedRecordChanged(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"Commit", "RollbackAndRecord"} {
-		for name, move := range map[string]func(store *pgstore.Store, lease driver.Lease) error{
-			"Complete": func(store *pgstore.Store, lease driver.Lease) error {
+		for name, move := range map[string]func(store *pgstore.Store, lease idempotency.Lease) error{
+			"Complete": func(store *pgstore.Store, lease idempotency.Lease) error {
 				return store.Complete(context.Background(), lease, completed)
 			},
-			"Renew": func(store *pgstore.Store, lease driver.Lease) error {
+			"Renew": func(store *pgstore.Store, lease idempotency.Lease) error {
 				return store.Renew(context.Background(), lease, time.Hour)
 			},
-			"Release": func(store *pgstore.Store, lease driver.Lease) error {
+			"Release": func(store *pgstore.Store, lease idempotency.Lease) error {
 				return store.Release(context.Background(), lease)
 			},
 		} {
@@ -261,7 +261,7 @@ func TestCommit_judgedRecordChanged(t *testing.T) {
 				eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 					count := effects(t, dsn)
 					claim := newClaim("key")
-					claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
+					claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
 					dead := acquire(t, store, claim)
 					record, tx := begin(t, store, "key")
 					assert.EqualValues(t, 2, record.Generation)
@@ -274,7 +274,7 @@ func TestCommit_judgedRecordChanged(t *testing.T) {
 					if end == "RollbackAndRecord" {
 						finish = tx.RollbackAndRecord
 					}
-					require.ErrorIs(t, finish(t.Context(), completed), driver.ErrLeaseLost)
+					require.ErrorIs(t, finish(t.Context(), completed), idempotency.ErrLeaseLost)
 					after, err := store.Load(t.Context(), dead.ID)
 					require.NoError(t, err)
 					assert.Equal(t, before, after)
@@ -291,19 +291,19 @@ func TestStore_logsNoErrors(t *testing.T) {
 	noErrors := tracer{statement: func([]any) {}, ended: func(err error) { assert.Empty(t, code(err)) }}
 	store := newStore(t, newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = noErrors }))
 	claim := newClaim("key")
-	claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
+	claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
 	dead := acquire(t, store, claim)
 	_, tx := begin(t, store, "key")
 	busy, _, err := store.Begin(t.Context(), newClaim("key"), 0)
 	require.NoError(t, err)
-	assert.Equal(t, driver.DecisionInProgress, busy.Decision)
+	assert.Equal(t, idempotency.DecisionInProgress, busy.Decision)
 	reserved, err := store.Reserve(t.Context(), newClaim("key"))
 	require.NoError(t, err)
-	assert.Equal(t, driver.DecisionInProgress, reserved.Decision)
+	assert.Equal(t, idempotency.DecisionInProgress, reserved.Decision)
 	require.NoError(t, tx.Commit(t.Context(), completed))
-	require.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), driver.ErrLeaseLost)
-	require.ErrorIs(t, store.Complete(t.Context(), dead, completed), driver.ErrLeaseLost)
-	require.ErrorIs(t, store.Release(t.Context(), dead), driver.ErrLeaseLost)
+	require.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), idempotency.ErrLeaseLost)
+	require.ErrorIs(t, store.Complete(t.Context(), dead, completed), idempotency.ErrLeaseLost)
+	require.ErrorIs(t, store.Release(t.Context(), dead), idempotency.ErrLeaseLost)
 	_, tx = begin(t, store, "rejected")
 	require.NoError(t, tx.RollbackAndRecord(t.Context(), completed))
 }
@@ -316,12 +316,12 @@ func TestTransaction_workEndsSQLTx(t *testing.T) {
 	store, count := flavors[1].store(t, dsn), effects(t, dsn)
 	work := map[string]func(tx *sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback}
 	for name, end := range map[string]struct {
-		end    func(tx driver.Transaction) error
+		end    func(tx idempotency.Transaction) error
 		want   error
-		status driver.Status
+		status idempotency.Status
 	}{
 		"Commit: an error, rolled back":           {commit, sql.ErrTxDone, 0},
-		"RollbackAndRecord: the record alone":     {recordAlone, nil, driver.Completed},
+		"RollbackAndRecord: the record alone":     {recordAlone, nil, idempotency.Completed},
 		"Rollback: rolled back, without a record": {rollBack, nil, 0},
 	} {
 		for call, f := range work {
@@ -333,8 +333,8 @@ func TestTransaction_workEndsSQLTx(t *testing.T) {
 				assert.Equal(t, call == "Commit", f(tx.Value().(*sql.Tx)) != nil, "Commit says that it commits nothing")
 				err := end.end(tx)
 				require.ErrorIs(t, err, end.want)
-				require.Equal(t, end.want != nil, errors.Is(err, driver.ErrUncommittable))
-				require.NotErrorIs(t, err, driver.ErrUnknown)
+				require.Equal(t, end.want != nil, errors.Is(err, idempotency.ErrUncommittable))
+				require.NotErrorIs(t, err, idempotency.ErrUnknown)
 				wantRows(t, count, key, 0)
 				if end.status == 0 {
 					absent(t, store, record.ID)
@@ -353,7 +353,7 @@ func TestTransaction_workSendsCommit(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		for _, statement := range []string{"COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "ROLLBACK AND CHAIN"} {
-			for name, end := range map[string]func(tx driver.Transaction) error{"and succeeds": commit, "and fails": rollBack} {
+			for name, end := range map[string]func(tx idempotency.Transaction) error{"and succeeds": commit, "and fails": rollBack} {
 				name = statement + " " + name
 				record, tx := begin(t, store, name)
 				require.NoError(t, insert(t.Context(), tx.Value(), name))
@@ -362,7 +362,7 @@ func TestTransaction_workSendsCommit(t *testing.T) {
 				n, e := count(t.Context(), name)
 				require.NoError(t, e)
 				assert.Equal(t, strings.HasPrefix(statement, "COMMIT"), n == 1, name)
-				assert.ErrorIs(t, err, driver.ErrUnknown, name)
+				assert.ErrorIs(t, err, idempotency.ErrUnknown, name)
 				absent(t, store, record.ID)
 			}
 		}
@@ -371,11 +371,11 @@ func TestTransaction_workSendsCommit(t *testing.T) {
 
 func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 	store := flavors[0].store(t, postgrestest.Open(t))
-	for name, end := range map[string]func(tx driver.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone} {
+	for name, end := range map[string]func(tx idempotency.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone} {
 		record, tx := begin(t, store, name)
 		tx.Value().(pgx.Tx).QueryRow(t.Context(), "SELECT 1") // and no Scan
 		err := end(tx)
-		require.ErrorIs(t, err, driver.ErrUncommittable)
+		require.ErrorIs(t, err, idempotency.ErrUncommittable)
 		require.ErrorContains(t, err, "rows open")
 		absent(t, store, record.ID)
 	}
@@ -491,7 +491,7 @@ func TestStore_poolOfOne(t *testing.T) {
 			reaped, err := store.Reap(t.Context(), 10)
 			require.NoError(t, err)
 			assert.Len(t, reaped, 1)
-			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), driver.ErrLeaseLost)
+			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), idempotency.ErrLeaseLost)
 			looking := newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 			assert.EventuallyWithT(t, func(c *assert.CollectT) {
 				var n int
@@ -503,8 +503,8 @@ func TestStore_poolOfOne(t *testing.T) {
 
 			waiting := make(chan error, 1)
 			go func() {
-				err := driver.ErrStoreBusy
-				for errors.Is(err, driver.ErrStoreBusy) { // a busy machine may take longer than the second that a claim waits
+				err := idempotency.ErrStoreBusy
+				for errors.Is(err, idempotency.ErrStoreBusy) { // a busy machine may take longer than the second that a claim waits
 					_, err = store.Reserve(context.Background(), newClaim("other"))
 				}
 				waiting <- err
@@ -535,10 +535,10 @@ func TestCommit_serializationFailure(t *testing.T) {
 			require.NoError(t, tx1.Commit(t.Context(), completed))
 			err := tx2.Commit(t.Context(), completed)
 			assert.Equal(t, "40001", code(err))
-			require.ErrorIs(t, err, driver.ErrTransactionFailed, "it is known that nothing was written")
-			require.NotErrorIs(t, err, driver.ErrUncommittable)
+			require.ErrorIs(t, err, idempotency.ErrTransactionFailed, "it is known that nothing was written")
+			require.NotErrorIs(t, err, idempotency.ErrUncommittable)
 
-			assert.Equal(t, driver.Completed, statusOf(t, store, record1.ID))
+			assert.Equal(t, idempotency.Completed, statusOf(t, store, record1.ID))
 			absent(t, store, record2.ID)
 			wantRows(t, count, "2", 0)
 			_, again := begin(t, store, "2")

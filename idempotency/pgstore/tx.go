@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -22,7 +22,7 @@ type Tx struct {
 	tx any
 }
 
-var _ driver.Transactor = (*Tx)(nil)
+var _ idempotency.Transactor = (*Tx)(nil)
 
 // WithTx returns a store within the caller's transaction, for a consumer with its inbox
 // and its effects in one database. The caller commits both together.
@@ -43,42 +43,42 @@ func (s *Store) in(tx any, through pgkit.Sender) *Tx {
 	return &Tx{operations{is: s.callers, schema: s.schema, predictor: s.predictor, caller: through}, tx}
 }
 
-// InCallerTx implements [driver.Transactor]. It returns true.
+// InCallerTx implements [idempotency.Transactor]. It returns true.
 func (w *Tx) InCallerTx() bool { return true }
 
-// Begin implements [driver.Transactor]. The transaction is a savepoint in the caller's,
+// Begin implements [idempotency.Transactor]. The transaction is a savepoint in the caller's,
 // which is its Value. limit and the lease are not used. If the work ends the caller's
-// transaction, the error is a driver.ErrUnknown, and there may be no record.
-func (w *Tx) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
-) (driver.Reservation, driver.Transaction, error) {
+// transaction, the error is a idempotency.ErrUnknown, and there may be no record.
+func (w *Tx) Begin(ctx context.Context, claim idempotency.Claim, _ time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
 	if err := claim.Validate(); err != nil {
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
 	var f found
 	now := time.Time{}
 	err := w.caller.Send(ctx, &pgkit.Statement{Text: w.is.wait, Args: idArgs(&claim.ID), Scan: func(from pgkit.Row) error { return from.Scan(&now) }},
 		w.load(&claim.ID, &f))
 	if err != nil {
-		return driver.Reservation{}, nil, pgkit.Ended(ctx, pgkit.SchemaError(err))
+		return idempotency.Reservation{}, nil, pgkit.Ended(ctx, pgkit.SchemaError(err))
 	}
 	f.now = now
 	step, answer := f.judge(&claim, true)
 	switch {
-	case step == driver.StepMarkUnknown:
+	case step == idempotency.StepMarkUnknown:
 		var after found
 		if err := w.caller.Send(ctx, w.change(step, &claim, f.record, &after)); err != nil {
-			return driver.Reservation{}, nil, err
+			return idempotency.Reservation{}, nil, err
 		}
 		if after.record == nil { // another transaction has locked the row
-			return driver.Reservation{Decision: driver.DecisionInProgress, Record: *f.record}, nil, nil
+			return idempotency.Reservation{Decision: idempotency.DecisionInProgress, Record: *f.record}, nil, nil
 		}
 		answer.Record = *after.record
 		return answer, nil, nil
-	case answer.Decision != driver.Acquired:
+	case answer.Decision != idempotency.DecisionAcquired:
 		return answer, nil, nil
 	}
 	if err := w.caller.Send(ctx, &pgkit.Statement{Text: "SAVEPOINT idempotency"}); err != nil {
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
 	return answer, &nested{pending{idArgs(&claim.ID), answer.Record, f.record}, w}, nil
 }
@@ -90,7 +90,7 @@ type nested struct {
 	tx *Tx // nil after the end
 }
 
-// Value implements [driver.Transaction].
+// Value implements [idempotency.Transaction].
 func (n *nested) Value() any {
 	if n.tx == nil {
 		return nil
@@ -98,14 +98,14 @@ func (n *nested) Value() any {
 	return n.tx.tx
 }
 
-// Commit implements [driver.Transaction].
-func (n *nested) Commit(ctx context.Context, outcome driver.Outcome) error {
+// Commit implements [idempotency.Transaction].
+func (n *nested) Commit(ctx context.Context, outcome idempotency.Outcome) error {
 	return n.finish(ctx, &outcome, false)
 }
 
-// RollbackAndRecord implements [driver.Transaction]. The lock is older than the savepoint
+// RollbackAndRecord implements [idempotency.Transaction]. The lock is older than the savepoint
 // and stays.
-func (n *nested) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
+func (n *nested) RollbackAndRecord(ctx context.Context, outcome idempotency.Outcome) error {
 	return n.finish(ctx, &outcome, true)
 }
 
@@ -114,7 +114,7 @@ const (
 	rollBackSavepoint = "ROLLBACK TO SAVEPOINT idempotency"
 )
 
-func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool) error {
+func (n *nested) finish(ctx context.Context, outcome *idempotency.Outcome, undo bool) error {
 	w := n.tx
 	if w == nil {
 		return sql.ErrTxDone
@@ -130,7 +130,7 @@ func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool)
 		err = w.savepoint(ctx, releaseSavepoint)
 	}
 	if err != nil {
-		if e := n.Rollback(ctx); errors.Is(e, driver.ErrUnknown) {
+		if e := n.Rollback(ctx); errors.Is(e, idempotency.ErrUnknown) {
 			return e
 		}
 		return err
@@ -139,7 +139,7 @@ func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool)
 	return nil
 }
 
-// Rollback implements [driver.Transaction].
+// Rollback implements [idempotency.Transaction].
 func (n *nested) Rollback(ctx context.Context) error {
 	w := n.tx
 	if w == nil {
@@ -160,7 +160,7 @@ func (w *Tx) savepoint(ctx context.Context, text string) error {
 	const noTransaction, noSavepoint = "25P01", "3B001"
 	err := w.caller.Send(ctx, &pgkit.Statement{Text: text})
 	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) || pgkit.HasCode(err, noTransaction, noSavepoint) {
-		return fmt.Errorf("%w: pgstore: the work has ended the caller's transaction: %w", driver.ErrUnknown, err)
+		return fmt.Errorf("%w: pgstore: the work has ended the caller's transaction: %w", idempotency.ErrUnknown, err)
 	}
 	return err
 }

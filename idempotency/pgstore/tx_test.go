@@ -2,13 +2,14 @@ package pgstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 )
 
@@ -54,27 +55,27 @@ func TestTx_excludesOthers(t *testing.T) {
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for _, taken := range []bool{false, true} {
 			claim := newClaim(t.Name())
-			claim.Takeover = driver.Reexecute
+			claim.Takeover = idempotency.Reexecute
 			claim.Key += map[bool]string{false: " new", true: " taken over"}[taken]
-			var dead driver.Lease
+			var dead idempotency.Lease
 			if taken {
 				first := claim
-				first.Owner, first.Lease = driver.NewOwner(), time.Microsecond
+				first.Owner, first.Lease = rand.Text(), time.Microsecond
 				dead = acquire(t, store, first)
 			}
 			c := begin()
 			lease := acquire(t, c, claim)
 
 			other := newClaim(claim.Key)
-			other.Takeover = driver.Reexecute
+			other.Takeover = idempotency.Reexecute
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			reservation, err := store.Reserve(ctx, other)
 			require.NoError(t, err)
-			assert.Equal(t, driver.DecisionInProgress, reservation.Decision)
+			assert.Equal(t, idempotency.DecisionInProgress, reservation.Decision)
 			assert.Equal(t, claim.ID, reservation.Record.ID)
 			reservation, tx, err := store.Begin(ctx, other, 0)
 			require.NoError(t, err)
-			assert.Equal(t, driver.DecisionInProgress, reservation.Decision)
+			assert.Equal(t, idempotency.DecisionInProgress, reservation.Decision)
 			assert.Nil(t, tx)
 			if taken {
 				err := store.Renew(ctx, dead, time.Hour)
@@ -86,9 +87,9 @@ func TestTx_excludesOthers(t *testing.T) {
 			require.NoError(t, c.commit())
 			reservation, err = store.Reserve(t.Context(), other)
 			require.NoError(t, err)
-			assert.Equal(t, driver.Done, reservation.Decision)
+			assert.Equal(t, idempotency.DecisionDone, reservation.Decision)
 			if taken {
-				assert.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), driver.ErrLeaseLost)
+				assert.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), idempotency.ErrLeaseLost)
 			}
 		}
 	})
@@ -104,7 +105,7 @@ func TestTx_waitsForTx(t *testing.T) {
 			first, second := begin(), begin()
 			lease := acquire(t, first, newClaim(key))
 			require.NoError(t, first.Complete(t.Context(), lease, completed))
-			answer := make(chan driver.Reservation, 1)
+			answer := make(chan idempotency.Reservation, 1)
 			go func() {
 				reservation, err := second.Reserve(context.Background(), newClaim(key))
 				assert.NoError(t, err)
@@ -117,10 +118,10 @@ func TestTx_waitsForTx(t *testing.T) {
 			}
 			if commit {
 				require.NoError(t, first.commit())
-				assert.Equal(t, driver.Done, (<-answer).Decision)
+				assert.Equal(t, idempotency.DecisionDone, (<-answer).Decision)
 			} else {
 				require.NoError(t, first.rollback())
-				assert.Equal(t, driver.Acquired, (<-answer).Decision)
+				assert.Equal(t, idempotency.DecisionAcquired, (<-answer).Decision)
 			}
 			require.NoError(t, second.rollback())
 		}
@@ -154,7 +155,7 @@ func TestTx_Begin(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
-		end  func(tx driver.Transaction) error
+		end  func(tx idempotency.Transaction) error
 		want error
 		rows int
 		done bool
@@ -162,17 +163,17 @@ func TestTx_Begin(t *testing.T) {
 		{"Commit", commit, nil, 1, true},
 		{"RollbackAndRecord", recordAlone, nil, 0, true},
 		{"Rollback", rollBack, nil, 0, false},
-		{"Commit after a failed statement", func(tx driver.Transaction) error {
+		{"Commit after a failed statement", func(tx idempotency.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
 			return commit(tx)
-		}, driver.ErrTransactionFailed, 0, false},
-		{"RollbackAndRecord after a failed statement", func(tx driver.Transaction) error {
+		}, idempotency.ErrTransactionFailed, 0, false},
+		{"RollbackAndRecord after a failed statement", func(tx idempotency.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
 			return recordAlone(tx)
 		}, nil, 0, true},
-		{"Commit of an invalid outcome", func(tx driver.Transaction) error {
-			return tx.Commit(t.Context(), driver.Outcome{})
-		}, driver.ErrInvalid, 0, false},
+		{"Commit of an invalid outcome", func(tx idempotency.Transaction) error {
+			return tx.Commit(t.Context(), idempotency.Outcome{})
+		}, idempotency.ErrInvalid, 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +184,7 @@ func TestTx_Begin(t *testing.T) {
 						claim := newClaim(f.name + map[bool]string{true: " released"}[released])
 						if released {
 							require.NoError(t, store.Release(t.Context(), acquire(t, store, claim)))
-							claim.Owner = driver.NewOwner()
+							claim.Owner = rand.Text()
 						}
 						c := newCaller(t, dsn, store, f.name)
 						assert.True(t, c.InCallerTx())
@@ -211,11 +212,11 @@ func TestTx_Begin(t *testing.T) {
 						case row.done:
 							require.NoError(t, err)
 							assert.Equal(t, record.Lease(), stored.Lease())
-							assert.Equal(t, driver.Completed, stored.Status)
+							assert.Equal(t, idempotency.Completed, stored.Status)
 						case released:
-							assert.Equal(t, driver.FailedRetryable, stored.Status)
+							assert.Equal(t, idempotency.FailedRetryable, stored.Status)
 						default:
-							require.ErrorIs(t, err, driver.ErrNotFound)
+							require.ErrorIs(t, err, idempotency.ErrNotFound)
 						}
 					}
 				}
@@ -233,7 +234,7 @@ func TestTx_workEndsTransaction(t *testing.T) {
 			c := begin()
 			_, tx := beginClaim(t, c, newClaim(name))
 			require.NoError(t, c.commit())
-			assert.ErrorIs(t, end(tx), driver.ErrUnknown, name)
+			assert.ErrorIs(t, end(tx), idempotency.ErrUnknown, name)
 		}
 	})
 }
@@ -242,13 +243,13 @@ func TestTx_workEndsTransaction(t *testing.T) {
 func TestTx_marksUnknown(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
-		for name, claim := range map[string]func(c *caller, claim driver.Claim) (driver.Reservation, error){
-			"Begin": func(c *caller, claim driver.Claim) (driver.Reservation, error) {
+		for name, claim := range map[string]func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error){
+			"Begin": func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error) {
 				reservation, tx, err := c.Begin(t.Context(), claim, 0)
 				assert.Nil(t, tx)
 				return reservation, err
 			},
-			"Reserve": func(c *caller, claim driver.Claim) (driver.Reservation, error) {
+			"Reserve": func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error) {
 				return c.Reserve(t.Context(), claim)
 			},
 		} {
@@ -258,10 +259,10 @@ func TestTx_marksUnknown(t *testing.T) {
 			c := begin()
 			reservation, err := claim(c, newClaim(dead.Key))
 			require.NoError(t, err)
-			assert.Equal(t, driver.DecisionUnknown, reservation.Decision)
+			assert.Equal(t, idempotency.DecisionUnknown, reservation.Decision)
 			assert.True(t, reservation.LeaseExpired)
 			require.NoError(t, c.commit())
-			assert.Equal(t, driver.Unknown, statusOf(t, store, dead.ID))
+			assert.Equal(t, idempotency.Unknown, statusOf(t, store, dead.ID))
 		}
 	})
 }
@@ -277,9 +278,9 @@ func TestTx_setsNothing(t *testing.T) {
 		before := bounds(t, tx, "synchronous_commit", "lock_timeout")
 		inbox := store.WithTx(tx)
 		claim := newClaim("key")
-		claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
+		claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
 		acquire(t, inbox, claim)
-		claim.Owner = driver.NewOwner()
+		claim.Owner = rand.Text()
 		acquire(t, inbox, claim) // takes over
 		_, nested := begin(t, inbox, "nested")
 		require.NoError(t, nested.Commit(t.Context(), completed))

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -29,9 +30,9 @@ func TestNew_newerTables(t *testing.T) {
 	require.NoError(t, err)
 	restarted, err := New(t.Context(), pool, nil)
 	require.NoError(t, err)
-	outcome := driver.Outcome{Status: driver.Completed}
+	outcome := idempotency.Outcome{Status: idempotency.Completed}
 	for _, store := range []*Store{older, restarted} {
-		claim := driver.Claim{ID: driver.ID{Key: driver.NewOwner()}, Owner: driver.NewOwner(), Lease: time.Hour, TTL: time.Hour}
+		claim := idempotency.Claim{ID: idempotency.ID{Key: rand.Text()}, Owner: rand.Text(), Lease: time.Hour, TTL: time.Hour}
 		_, tx, err := store.Begin(t.Context(), claim, 0)
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(t.Context(), outcome))
@@ -40,9 +41,9 @@ func TestNew_newerTables(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(), outcome))
 		for _, operation := range []string{"", "leased"} {
-			record, err := store.Load(t.Context(), driver.ID{Operation: operation, Key: claim.Key})
+			record, err := store.Load(t.Context(), idempotency.ID{Operation: operation, Key: claim.Key})
 			require.NoError(t, err)
-			assert.Equal(t, driver.Completed, record.Status)
+			assert.Equal(t, idempotency.Completed, record.Status)
 		}
 	}
 	require.NoError(t, errOf(pool.Exec(t.Context(), `INSERT INTO idempotency_records_version VALUES (4, 4)`)))
@@ -61,17 +62,17 @@ func TestMigrate_fromVersion1(t *testing.T) {
 	require.NoError(t, first.Migrate(t.Context(), pool))
 	for _, row := range []struct {
 		key                     string
-		status                  driver.Status
+		status                  idempotency.Status
 		lease, expires, started string // from now; "": NULL
 	}{
-		{"alive", driver.InProgress, "1 hour", "1 day", "-1 minute"},
-		{"dead", driver.InProgress, "-1 minute", "1 day", "-2 minutes"},
-		{"dead since yesterday", driver.InProgress, "-1 day", "1 day", "-2 days"},
-		{"unknown", driver.Unknown, "-1 minute", "1 day", "-2 minutes"},
-		{"unknown, by transactional work", driver.Unknown, "-2 minutes", "-1 minute", "-2 minutes"},
-		{"completed", driver.Completed, "", "1 day", "-2 minutes"},
-		{"released", driver.FailedRetryable, "", "1 day", "-2 minutes"},
-		{"expired", driver.Completed, "", "-1 minute", "-1 day"},
+		{"alive", idempotency.StatusInProgress, "1 hour", "1 day", "-1 minute"},
+		{"dead", idempotency.StatusInProgress, "-1 minute", "1 day", "-2 minutes"},
+		{"dead since yesterday", idempotency.StatusInProgress, "-1 day", "1 day", "-2 days"},
+		{"unknown", idempotency.Unknown, "-1 minute", "1 day", "-2 minutes"},
+		{"unknown, by transactional work", idempotency.Unknown, "-2 minutes", "-1 minute", "-2 minutes"},
+		{"completed", idempotency.Completed, "", "1 day", "-2 minutes"},
+		{"released", idempotency.FailedRetryable, "", "1 day", "-2 minutes"},
+		{"expired", idempotency.Completed, "", "-1 minute", "-1 day"},
 	} {
 		_, err := pool.Exec(t.Context(), `INSERT INTO idempotency_records
 			(started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner, lease_expires)
@@ -99,15 +100,15 @@ func TestMigrate_fromVersion1(t *testing.T) {
 	deleted, err := store.Sweep(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, deleted)
-	outcome := driver.Outcome{Status: driver.Completed, Result: driver.Result{Code: 201}}
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Code: 201}}
 	for _, key := range []string{"alive", "unknown", "unknown, by transactional work"} {
-		require.NoError(t, store.Complete(t.Context(), driver.Lease{ID: driver.ID{Key: key}, Owner: "owner", Generation: 1}, outcome), key)
+		require.NoError(t, store.Complete(t.Context(), idempotency.Lease{ID: idempotency.ID{Key: key}, Owner: "owner", Generation: 1}, outcome), key)
 	}
 	require.Equal(t, []string{"dead", "dead since yesterday"}, listed())
 	for _, key := range []string{"alive", "unknown", "unknown, by transactional work", "completed"} {
-		record, err := store.Load(t.Context(), driver.ID{Key: key})
+		record, err := store.Load(t.Context(), idempotency.ID{Key: key})
 		require.NoError(t, err)
-		require.Equal(t, driver.Completed, record.Status, key)
+		require.Equal(t, idempotency.Completed, record.Status, key)
 	}
 }
 
@@ -152,7 +153,7 @@ func TestSchema_equalsMigrate(t *testing.T) {
 	for _, from := range []int{-1, 3} {
 		require.ErrorIs(t, errOf(Schema(nil, from)), ErrSchema)
 	}
-	require.ErrorIs(t, errOf(Schema(&Options{Table: "\x00"}, 0)), driver.ErrInvalid)
+	require.ErrorIs(t, errOf(Schema(&Options{Table: "\x00"}, 0)), idempotency.ErrInvalid)
 }
 
 // catalog describes all tables, columns, indexes and constraints of the schema.

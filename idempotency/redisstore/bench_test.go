@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/redisstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
 )
@@ -22,7 +22,7 @@ import (
 func BenchmarkScripts(b *testing.B) {
 	c := connect(b, redistest.StartTB(b))
 	s := redisstore.New(c, nil)
-	var leases []driver.Lease
+	var leases []idempotency.Lease
 	claims := 0
 	reserve := func(key int) error {
 		reservation, err := s.Reserve(context.Background(), newClaim(fmt.Sprint(key)))

@@ -3,7 +3,7 @@
 //	client := redis.NewClient(&redis.Options{
 //		Addr:                  "redis:6379",
 //		ContextTimeoutEnabled: true,        // a context's deadline also bounds the wait for a reply
-//		PoolTimeout:           time.Second, // after this time a claim fails with driver.ErrStoreBusy
+//		PoolTimeout:           time.Second, // after this time a claim fails with idempotency.ErrStoreBusy
 //		MaxRetries:            -1,          // the executor repeats what may be repeated
 //	})
 //
@@ -38,7 +38,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 //go:embed store.lua
@@ -49,11 +49,11 @@ var script = redis.NewScript(source) //nolint:gochecknoglobals // It is never ch
 // Options configures a Store.
 type Options struct {
 	// Prefix is the hash tag of all keys of the store. "" means "idempotency". It must not begin with "}": the tag would be
-	// empty, and a Redis Cluster would keep the keys on several nodes. Each operation fails with a driver.ErrInvalid then.
+	// empty, and a Redis Cluster would keep the keys on several nodes. Each operation fails with a idempotency.ErrInvalid then.
 	Prefix string
 }
 
-// Store is a driver.Store in Redis. It is safe for concurrent use.
+// Store is a idempotency.Store in Redis. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
 	prefix string
@@ -67,7 +67,7 @@ func New(client redis.UniversalClient, options *Options) *Store {
 	return &Store{client, "{" + options.Prefix + "}:"}
 }
 
-// Check implements driver.Store. It fails if Redis may evict records.
+// Check implements idempotency.Store. It fails if Redis may evict records.
 func (s *Store) Check(ctx context.Context) error {
 	reply, err := s.run(ctx, nil, "check", "")
 	switch {
@@ -81,32 +81,32 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// Reserve implements driver.Store.
-func (s *Store) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+// Reserve implements idempotency.Store.
+func (s *Store) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	reply, err := s.run(ctx, claim.Validate(), "claim", names(&claim.ID),
 		string(claim.Fingerprint), claim.Owner, milliseconds(claim.Lease), milliseconds(claim.TTL), uint8(claim.Takeover))
 	if err != nil {
-		return driver.Reservation{}, err
+		return idempotency.Reservation{}, err
 	}
 	decision, _ := reply[0].(int64)
-	r := driver.Reservation{Decision: driver.Decision(decision), Resumed: reply[1] == int64(1), LeaseExpired: reply[2] == int64(1)}
+	r := idempotency.Reservation{Decision: idempotency.Decision(decision), Resumed: reply[1] == int64(1), LeaseExpired: reply[2] == int64(1)}
 	r.Record, err = decode(reply[3])
 	return r, err
 }
 
-// Renew implements driver.Store.
-func (s *Store) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
-	return s.update(ctx, driver.ValidLease(d), &lease, driver.InProgress, milliseconds(d), 0)
+// Renew implements idempotency.Store.
+func (s *Store) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
+	return s.update(ctx, idempotency.ValidLease(d), &lease, idempotency.StatusInProgress, milliseconds(d), 0)
 }
 
-// Complete implements driver.Store.
-func (s *Store) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
+// Complete implements idempotency.Store.
+func (s *Store) Complete(ctx context.Context, lease idempotency.Lease, outcome idempotency.Outcome) error {
 	var result bytes.Buffer
 	body := outcome.Result.Body
 	outcome.Result.Body = nil // It has a field of its own, because gob does not distinguish empty from nil.
 	err := errors.Join(outcome.Validate(), gob.NewEncoder(&result).Encode(outcome.Result))
 	fields := []any{"result", result.Bytes(), "body", body}
-	if outcome.Status != driver.Completed && outcome.Status != driver.FailedFinal {
+	if outcome.Status != idempotency.Completed && outcome.Status != idempotency.FailedFinal {
 		fields = nil
 	} else if body == nil {
 		fields = fields[:2]
@@ -114,45 +114,45 @@ func (s *Store) Complete(ctx context.Context, lease driver.Lease, outcome driver
 	return s.update(ctx, err, &lease, outcome.Status, 0, milliseconds(outcome.TTL), fields...)
 }
 
-// Release implements driver.Store.
-func (s *Store) Release(ctx context.Context, lease driver.Lease) error {
-	return s.update(ctx, nil, &lease, driver.FailedRetryable, 0, 0)
+// Release implements idempotency.Store.
+func (s *Store) Release(ctx context.Context, lease idempotency.Lease) error {
+	return s.update(ctx, nil, &lease, idempotency.FailedRetryable, 0, 0)
 }
 
-func (s *Store) update(ctx context.Context, invalid error, lease *driver.Lease, status driver.Status, d, ttl int64, fields ...any) error {
+func (s *Store) update(ctx context.Context, invalid error, lease *idempotency.Lease, status idempotency.Status, d, ttl int64, fields ...any) error {
 	args := append([]any{lease.Owner, lease.Generation, rand.Text(), uint8(status), d, ttl}, fields...)
 	reply, err := s.run(ctx, errors.Join(lease.Validate(), invalid), "update", names(&lease.ID), args...)
 	if err == nil && reply[0] != int64(1) {
-		return driver.ErrLeaseLost
+		return idempotency.ErrLeaseLost
 	}
 	return err
 }
 
-// Load implements driver.Store.
-func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
+// Load implements idempotency.Store.
+func (s *Store) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
 	list, err := s.run(ctx, id.Validate(), "load", names(&id))
 	if err == nil && len(list) == 0 {
-		err = driver.ErrNotFound
+		err = idempotency.ErrNotFound
 	}
 	if err != nil {
-		return driver.Record{}, err
+		return idempotency.Record{}, err
 	}
 	return decode(list)
 }
 
-// Reap implements driver.Store.
-func (s *Store) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
+// Reap implements idempotency.Store.
+func (s *Store) Reap(ctx context.Context, limit int) ([]idempotency.Record, error) {
 	reply, err := s.run(ctx, nil, "reap", "", max(limit, 0))
-	records := make([]driver.Record, len(reply))
+	records := make([]idempotency.Record, len(reply))
 	for i := 0; i < len(reply) && err == nil; i++ {
 		records[i], err = decode(reply[i])
 	}
 	return records, err
 }
 
-// Unknown implements driver.Store.
-func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
+// Unknown implements idempotency.Store.
+func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
+	return func(yield func(idempotency.Record, error) bool) {
 		first, last := "-", "+"
 		if scope != "" {
 			first, last = "["+scope+"\x00", "("+scope+"\x01"
@@ -160,7 +160,7 @@ func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Reco
 		for n := 1; n > 0; {
 			page, err := s.run(ctx, nil, "unknown", "", first, last, 100)
 			if n = len(page); err != nil {
-				yield(driver.Record{}, err)
+				yield(idempotency.Record{}, err)
 			}
 			for _, one := range page {
 				record, err := decode(one)
@@ -173,7 +173,7 @@ func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Reco
 	}
 }
 
-// Sweep implements driver.Store.
+// Sweep implements idempotency.Store.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	reply, err := s.run(ctx, nil, "sweep", "", max(limit, 0))
 	return len(reply), err
@@ -186,7 +186,7 @@ func (s *Store) run(ctx context.Context, invalid error, operation, names string,
 	}
 	if strings.HasPrefix(s.prefix, "{}") {
 		return nil, fmt.Errorf("%w: redisstore: Options.Prefix: %q (want a hash tag, which does not begin with a closing brace)",
-			driver.ErrInvalid, s.prefix[1:len(s.prefix)-len("}:")])
+			idempotency.ErrInvalid, s.prefix[1:len(s.prefix)-len("}:")])
 	}
 	keys := []string{s.prefix + "record:" + names, s.prefix + "expiry", s.prefix + "lease", s.prefix + "unknown", s.prefix + "format"}
 	reply, err := script.Run(ctx, s.client, keys, append([]any{operation, names}, args...)...).Slice()
@@ -196,7 +196,7 @@ func (s *Store) run(ctx context.Context, invalid error, operation, names string,
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case errors.Is(err, redis.ErrPoolTimeout):
-		err = fmt.Errorf("%w: %w", driver.ErrStoreBusy, err)
+		err = fmt.Errorf("%w: %w", idempotency.ErrStoreBusy, err)
 	}
 	return nil, fmt.Errorf("redisstore: %s: %w", operation, err)
 }
@@ -205,16 +205,16 @@ func (s *Store) run(ctx context.Context, invalid error, operation, names string,
 func milliseconds(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
 // names joins names. None has a NUL, so the order of the bytes is that of scope, operation and key.
-func names(id *driver.ID) string { return id.Scope + "\x00" + id.Operation + "\x00" + id.Key }
+func names(id *idempotency.ID) string { return id.Scope + "\x00" + id.Operation + "\x00" + id.Key }
 
 // decode reads a record as the script returns it. A record that was deleted has only names.
-func decode(reply any) (r driver.Record, err error) {
+func decode(reply any) (r idempotency.Record, err error) {
 	list, _ := reply.([]any)
 	var texts [13]string
 	for i := range list {
 		texts[i], _ = list[i].(string)
 	}
-	r.Fingerprint, r.Owner = driver.Fingerprint(texts[7]), texts[8]
+	r.Fingerprint, r.Owner = idempotency.Fingerprint(texts[7]), texts[8]
 	r.Scope, r.Operation, _ = strings.Cut(texts[12], "\x00")
 	r.Operation, r.Key, _ = strings.Cut(r.Operation, "\x00")
 	if texts[0] != "" {

@@ -49,7 +49,7 @@ function operations.check()
   return {redis.call('GET', KEYS[5]), type(info) == 'string' and string.match(info, 'maxmemory_policy:([%w-]+)') or ''}
 end
 
--- claim is driver.Decide with its step. It returns Decision, Resumed, LeaseExpired and the record.
+-- claim is idempotency.Decide with its step. It returns Decision, Resumed, LeaseExpired and the record.
 function operations.claim()
   local fingerprint, owner, lease, ttl, takeover = unpack(ARGV, 3)
   local r, list = read(key, names)

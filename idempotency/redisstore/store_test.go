@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/redisstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
@@ -46,31 +47,31 @@ func client(tb testing.TB, o *redis.Options) *redis.Client {
 	return c
 }
 
-func newClaim(key string) driver.Claim {
-	return driver.Claim{
-		ID: driver.ID{Scope: "tenant", Operation: "charge", Key: key}, Fingerprint: "v1:a",
-		Owner: driver.NewOwner(), Lease: time.Hour, TTL: 2 * time.Hour,
+func newClaim(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID: idempotency.ID{Scope: "tenant", Operation: "charge", Key: key}, Fingerprint: "v1:a",
+		Owner: rand.Text(), Lease: time.Hour, TTL: 2 * time.Hour,
 	}
 }
 
-func acquire(t *testing.T, s driver.Store, key string) driver.Lease {
+func acquire(t *testing.T, s idempotency.Store, key string) idempotency.Lease {
 	t.Helper()
 	reservation, err := s.Reserve(t.Context(), newClaim(key))
 	require.NoError(t, err)
-	require.Equal(t, driver.Acquired, reservation.Decision)
+	require.Equal(t, idempotency.DecisionAcquired, reservation.Decision)
 	return reservation.Record.Lease()
 }
 
-func completed(body string) driver.Outcome {
-	return driver.Outcome{Status: driver.Completed, Result: driver.Result{Code: 201, Body: []byte(body)}}
+func completed(body string) idempotency.Outcome {
+	return idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Code: 201, Body: []byte(body)}}
 }
 
 // requireReplay requires that both ways to find a result find it.
-func requireReplay(t *testing.T, s driver.Store, key, body string) {
+func requireReplay(t *testing.T, s idempotency.Store, key, body string) {
 	t.Helper()
 	reservation, err := s.Reserve(t.Context(), newClaim(key))
 	require.NoError(t, err)
-	require.Equal(t, driver.Done, reservation.Decision)
+	require.Equal(t, idempotency.DecisionDone, reservation.Decision)
 	require.Equal(t, body, string(reservation.Record.Result.Body))
 	record, err := s.Load(t.Context(), newClaim(key).ID)
 	require.NoError(t, err)
@@ -80,9 +81,9 @@ func requireReplay(t *testing.T, s driver.Store, key, body string) {
 // I7 among others: see package storetest.
 func TestStore(t *testing.T) {
 	server := redistest.StartTB(t)
-	open := func(t *testing.T) driver.Store { t.Helper(); return redisstore.New(connect(t, server), nil) }
+	open := func(t *testing.T) idempotency.Store { t.Helper(); return redisstore.New(connect(t, server), nil) }
 	storetest.Suite{Open: open, Again: open}.Run(t)
-	if _, ok := any(redisstore.New(nil, nil)).(driver.Transactor); ok {
+	if _, ok := any(redisstore.New(nil, nil)).(idempotency.Transactor); ok {
 		t.Error("a Store is a Transactor")
 	}
 }
@@ -119,7 +120,7 @@ func TestReserve_serverRejectsWrites(t *testing.T) {
 			requireReplay(t, s, "done", "first")
 			require.NoError(t, s.Check(t.Context()))
 			require.ErrorContains(t, errOf(s.Reserve(t.Context(), newClaim("new"))), "redisstore: claim: "+row.want)
-			require.ErrorIs(t, errOf(s.Load(t.Context(), newClaim("new").ID)), driver.ErrNotFound, "the rejected claim has left a record")
+			require.ErrorIs(t, errOf(s.Load(t.Context(), newClaim("new").ID)), idempotency.ErrNotFound, "the rejected claim has left a record")
 			require.EqualValues(t, 1, c.ZCard(t.Context(), "{idempotency}:lease").Val(), "the rejected claim is in an index")
 
 			renewal, completion := s.Renew(t.Context(), running, time.Hour), s.Complete(t.Context(), running, completed("second"))
@@ -157,7 +158,7 @@ func TestReserve_onReadOnlyReplica(t *testing.T) {
 	expired.TTL = time.Millisecond
 	require.NoError(t, s.Complete(t.Context(), acquire(t, s, "expired"), expired))
 	doubt := acquire(t, s, "doubt")
-	require.NoError(t, s.Complete(t.Context(), doubt, driver.Outcome{Status: driver.Unknown}))
+	require.NoError(t, s.Complete(t.Context(), doubt, idempotency.Outcome{Status: idempotency.Unknown}))
 	require.Eventually(t, func() bool {
 		return strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up") &&
 			replica.Exists(t.Context(), "{idempotency}:unknown").Val() == 1
@@ -168,7 +169,7 @@ func TestReserve_onReadOnlyReplica(t *testing.T) {
 	require.NoError(t, s.Check(t.Context()))
 	requireReplay(t, s, "done", "first")
 	time.Sleep(2 * time.Millisecond) // until the TTL is over
-	require.ErrorIs(t, errOf(s.Load(t.Context(), newClaim("expired").ID)), driver.ErrNotFound)
+	require.ErrorIs(t, errOf(s.Load(t.Context(), newClaim("expired").ID)), idempotency.ErrNotFound)
 	for record, err := range s.Unknown(t.Context(), "") {
 		require.NoError(t, err)
 		require.Equal(t, doubt, record.Lease())
@@ -262,7 +263,7 @@ func TestStore_roundTrips(t *testing.T) {
 		return counted.commands.Load() - before
 	}
 	load := func() { _, _ = s.Load(t.Context(), newClaim("none").ID) }
-	var lease driver.Lease
+	var lease idempotency.Lease
 	assert.EqualValues(t, 2, sent(load), "the server does not have the script")
 	assert.EqualValues(t, 1, sent(load))
 	assert.EqualValues(t, 1, sent(func() { lease = acquire(t, s, "k") }), "Reserve of a new key")
@@ -279,15 +280,15 @@ func TestStore_commandRepeated(t *testing.T) {
 	s := redisstore.New(c, nil)
 	for _, row := range []struct {
 		name string
-		end  func(lease driver.Lease) error
-		want driver.Status
+		end  func(lease idempotency.Lease) error
+		want idempotency.Status
 	}{
-		{"Renew", func(l driver.Lease) error { return s.Renew(t.Context(), l, time.Hour) }, driver.InProgress},
-		{"Complete", func(l driver.Lease) error { return s.Complete(t.Context(), l, completed("x")) }, driver.Completed},
-		{"Complete as unknown", func(l driver.Lease) error {
-			return s.Complete(t.Context(), l, driver.Outcome{Status: driver.Unknown})
-		}, driver.Unknown},
-		{"Release", func(l driver.Lease) error { return s.Release(t.Context(), l) }, driver.FailedRetryable},
+		{"Renew", func(l idempotency.Lease) error { return s.Renew(t.Context(), l, time.Hour) }, idempotency.StatusInProgress},
+		{"Complete", func(l idempotency.Lease) error { return s.Complete(t.Context(), l, completed("x")) }, idempotency.Completed},
+		{"Complete as unknown", func(l idempotency.Lease) error {
+			return s.Complete(t.Context(), l, idempotency.Outcome{Status: idempotency.Unknown})
+		}, idempotency.Unknown},
+		{"Release", func(l idempotency.Lease) error { return s.Release(t.Context(), l) }, idempotency.FailedRetryable},
 	} {
 		t.Run(row.name+": no error", func(t *testing.T) {
 			lease := acquire(t, s, row.name)
@@ -308,7 +309,7 @@ func TestReserve_poolExhausted(t *testing.T) {
 	conn := c.Conn()
 	defer func() { _ = conn.Close() }()
 	require.NoError(t, conn.Ping(t.Context()).Err())
-	require.ErrorIs(t, errOf(redisstore.New(c, nil).Reserve(t.Context(), newClaim("k"))), driver.ErrStoreBusy)
+	require.ErrorIs(t, errOf(redisstore.New(c, nil).Reserve(t.Context(), newClaim("k"))), idempotency.ErrStoreBusy)
 }
 
 func TestReserve_serverHangs(t *testing.T) {
@@ -324,7 +325,7 @@ func TestReserve_serverHangs(t *testing.T) {
 	require.NoError(t, server.Resume())
 	reservation, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	require.Equal(t, driver.Acquired, reservation.Decision, "the same owner gets its claim again")
+	require.Equal(t, idempotency.DecisionAcquired, reservation.Decision, "the same owner gets its claim again")
 	require.EqualValues(t, 1, reservation.Record.Generation)
 }
 
@@ -337,12 +338,12 @@ func TestStore_keysDeleted(t *testing.T) {
 	short.Lease = time.Millisecond
 	require.NoError(t, errOf(s.Reserve(t.Context(), short)))
 	for i := range 150 { // more than one page
-		require.NoError(t, s.Complete(t.Context(), acquire(t, s, "doubt"+strconv.Itoa(i)), driver.Outcome{Status: driver.Unknown}))
+		require.NoError(t, s.Complete(t.Context(), acquire(t, s, "doubt"+strconv.Itoa(i)), idempotency.Outcome{Status: idempotency.Unknown}))
 	}
 	keys := c.Keys(t.Context(), "{idempotency}:record:*").Val()
 	require.Len(t, keys, 151)
 	require.NoError(t, c.Del(t.Context(), keys...).Err())
-	require.NoError(t, s.Complete(t.Context(), acquire(t, s, "last"), driver.Outcome{Status: driver.Unknown}))
+	require.NoError(t, s.Complete(t.Context(), acquire(t, s, "last"), idempotency.Outcome{Status: idempotency.Unknown}))
 	time.Sleep(2 * time.Millisecond) // until the lease is over
 
 	reaped, err := s.Reap(t.Context(), 10)
@@ -416,7 +417,7 @@ func TestNew_prefix(t *testing.T) {
 		require.NoError(t, s.Check(t.Context()))
 		require.NoError(t, s.Complete(t.Context(), acquire(t, s, "{a}"), completed("x")))
 		acquire(t, s, "{b}")
-		require.NoError(t, s.Complete(t.Context(), acquire(t, s, "{c}"), driver.Outcome{Status: driver.Unknown}))
+		require.NoError(t, s.Complete(t.Context(), acquire(t, s, "{c}"), idempotency.Outcome{Status: idempotency.Unknown}))
 		requireReplay(t, s, "{a}", "x")
 		require.Len(t, server.Keys(), 7)
 		for _, key := range server.Keys() {
@@ -437,13 +438,13 @@ func TestNew_prefixWithoutHashTag(t *testing.T) {
 		for operation, err := range map[string]error{
 			"Check":    s.Check(t.Context()),
 			"Reserve":  errOf(s.Reserve(t.Context(), newClaim("k"))),
-			"Renew":    s.Renew(t.Context(), driver.Lease{ID: newClaim("k").ID, Owner: "o"}, time.Hour),
-			"Complete": s.Complete(t.Context(), driver.Lease{ID: newClaim("k").ID, Owner: "o"}, completed("x")),
+			"Renew":    s.Renew(t.Context(), idempotency.Lease{ID: newClaim("k").ID, Owner: "o"}, time.Hour),
+			"Complete": s.Complete(t.Context(), idempotency.Lease{ID: newClaim("k").ID, Owner: "o"}, completed("x")),
 			"Load":     errOf(s.Load(t.Context(), newClaim("k").ID)),
 			"Reap":     errOf(s.Reap(t.Context(), 1)),
 			"Sweep":    errOf(s.Sweep(t.Context(), 1)),
 		} {
-			require.ErrorIs(t, err, driver.ErrInvalid, operation)
+			require.ErrorIs(t, err, idempotency.ErrInvalid, operation)
 			require.ErrorContains(t, err, fmt.Sprintf("redisstore: Options.Prefix: %q", prefix), operation)
 		}
 		require.Empty(t, server.Keys())
@@ -474,7 +475,7 @@ func TestStore_serverKilled(t *testing.T) {
 	for round := range 5 {
 		require.Eventually(t, func() bool { return c.ConfigSet(t.Context(), "appendfsync", "always").Err() == nil }, time.Minute, time.Millisecond)
 		var mu sync.Mutex
-		held, done := map[string]driver.Lease{}, map[string]string{}
+		held, done := map[string]idempotency.Lease{}, map[string]string{}
 		var all sync.WaitGroup
 		for worker := range 8 {
 			all.Go(func() {
@@ -516,7 +517,7 @@ func TestStore_serverKilled(t *testing.T) {
 			require.NoError(t, err, key)
 			require.Equal(t, held[key], record.Lease())
 			if body, ok := done[key]; ok {
-				require.Equal(t, driver.Completed, record.Status)
+				require.Equal(t, idempotency.Completed, record.Status)
 				require.Equal(t, body, string(record.Result.Body))
 			}
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -32,8 +32,8 @@ import (
 //
 //	go test -run '^$' -bench 'Modes' -benchtime 60x .
 
-func benchmarkOutcome() driver.Outcome {
-	return driver.Outcome{Status: driver.Completed, Result: driver.Result{
+func benchmarkOutcome() idempotency.Outcome {
+	return idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{
 		Code:   http.StatusCreated,
 		Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/ch_1"}},
 		Body:   bytes.Repeat([]byte(`{"id":"ch_1"}`), 72),

@@ -25,7 +25,7 @@
 // longer than Options.BusyTimeout fails with ErrLocked.
 //
 // Transactional work has the lock from Begin to its end. A duplicate in this process
-// gets InProgress at once. A duplicate in another process waits for the lock and
+// gets DecisionInProgress at once. A duplicate in another process waits for the lock and
 // then finds the record. Work that writes to the file outside its transaction waits
 // for itself, until ErrLocked or SQLITE_BUSY.
 //

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -26,9 +27,9 @@ func openInternal(t *testing.T) *Store {
 	return s
 }
 
-func internalClaim(key string) driver.Claim {
-	return driver.Claim{
-		ID: driver.ID{Key: key}, Fingerprint: "v1:a", Owner: driver.NewOwner(),
+func internalClaim(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID: idempotency.ID{Key: key}, Fingerprint: "v1:a", Owner: rand.Text(),
 		Lease: time.Hour, TTL: time.Hour,
 	}
 }
@@ -48,7 +49,7 @@ func TestStore_writesFlush(t *testing.T) {
 	require.NoError(t, s.kit.Write.Close())
 	require.ErrorContains(t, s.Renew(t.Context(), lease, time.Hour), "closed")
 	require.ErrorContains(t, s.Release(t.Context(), lease), "closed")
-	require.ErrorContains(t, s.Complete(t.Context(), lease, driver.Outcome{Status: driver.Completed}), "closed")
+	require.ErrorContains(t, s.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Completed}), "closed")
 	require.ErrorContains(t, errOf(s.Reserve(t.Context(), internalClaim("another"))), "closed")
 }
 
@@ -65,7 +66,7 @@ func TestReserve_replayWritesNothing(t *testing.T) {
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Completed}))
+	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
 	other, err := sql.Open("sqlite", sqlitekit.DataSource(s.kit.File.Path, "rw"))
 	require.NoError(t, err)
 	defer func() { _ = other.Close() }()
@@ -76,10 +77,10 @@ func TestReserve_replayWritesNothing(t *testing.T) {
 	for range 100 {
 		again, err := s.Reserve(t.Context(), claim)
 		require.NoError(t, err)
-		require.Equal(t, driver.Done, again.Decision)
+		require.Equal(t, idempotency.DecisionDone, again.Decision)
 		again, err = s.Reserve(t.Context(), mismatch)
 		require.NoError(t, err)
-		require.Equal(t, driver.Mismatch, again.Decision)
+		require.Equal(t, idempotency.DecisionMismatch, again.Decision)
 	}
 	n, err := s.Sweep(t.Context(), 100)
 	require.NoError(t, err)
@@ -129,29 +130,29 @@ func TestApply_recordChanged(t *testing.T) {
 	} {
 		t.Run(change, func(t *testing.T) {
 			require.NoError(t, errOf(s.kit.Work.Exec("UPDATE idempotency_records SET "+change)))
-			for _, step := range []driver.Step{driver.Take, driver.StepMarkUnknown} {
+			for _, step := range []idempotency.Step{idempotency.StepTake, idempotency.StepMarkUnknown} {
 				record, err := s.forWriting.apply(t.Context(), step, judged, &claim)
 				require.NoError(t, err)
 				assert.Nil(t, record)
 			}
 			require.ErrorIs(t, s.forWork[unchanged].(*sql.Stmt).QueryRow(asJudgedArgs(judged)...).Scan(new(int64)), sql.ErrNoRows)
 			require.NoError(t, errOf(s.kit.Work.Exec("DELETE FROM idempotency_records")))
-			require.NoError(t, errOf(s.forWriting.apply(t.Context(), driver.Insert, nil, &claim)))
+			require.NoError(t, errOf(s.forWriting.apply(t.Context(), idempotency.StepInsert, nil, &claim)))
 			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
 				judged.LeaseExpires.UnixMilli(), judged.Expires.UnixMilli())
 			require.NoError(t, err)
 		})
 	}
-	record, err := s.forWriting.apply(t.Context(), driver.Take, judged, &claim)
+	record, err := s.forWriting.apply(t.Context(), idempotency.StepTake, judged, &claim)
 	require.NoError(t, err)
 	assert.NotNil(t, record, "the record has not changed")
 }
 
 // TestBegin_activeOperation: claims for an operation with a transaction that is open
-// or waits for its turn get InProgress at once. An ended wait leaves nothing behind.
+// or waits for its turn get DecisionInProgress at once. An ended wait leaves nothing behind.
 func TestBegin_activeOperation(t *testing.T) {
 	s := openInternal(t)
-	decision := func(key string) driver.Decision {
+	decision := func(key string) idempotency.Decision {
 		reserved, err := s.Reserve(t.Context(), internalClaim(key))
 		require.NoError(t, err)
 		began, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
@@ -162,8 +163,8 @@ func TestBegin_activeOperation(t *testing.T) {
 	}
 	first, tx, err := s.Begin(t.Context(), internalClaim("first"), 0)
 	require.NoError(t, err)
-	require.Equal(t, driver.Acquired, first.Decision)
-	assert.Equal(t, driver.DecisionInProgress, decision("first"))
+	require.Equal(t, idempotency.DecisionAcquired, first.Decision)
+	assert.Equal(t, idempotency.DecisionInProgress, decision("first"))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -171,8 +172,8 @@ func TestBegin_activeOperation(t *testing.T) {
 		_, _, err := s.Begin(ctx, internalClaim("waits"), 0)
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { _, active := s.active.Load(driver.ID{Key: "waits"}); return active }, time.Minute, time.Millisecond)
-	assert.Equal(t, driver.DecisionInProgress, decision("waits"))
+	require.Eventually(t, func() bool { _, active := s.active.Load(idempotency.ID{Key: "waits"}); return active }, time.Minute, time.Millisecond)
+	assert.Equal(t, idempotency.DecisionInProgress, decision("waits"))
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -180,7 +181,7 @@ func TestBegin_activeOperation(t *testing.T) {
 	for _, key := range []string{"first", "waits"} {
 		reserved, err := s.Reserve(t.Context(), internalClaim(key))
 		require.NoError(t, err)
-		assert.Equal(t, driver.Acquired, reserved.Decision)
+		assert.Equal(t, idempotency.DecisionAcquired, reserved.Decision)
 	}
 }
 
@@ -199,11 +200,11 @@ func allow(t *testing.T, more int, dbs ...*sql.DB) {
 // TestDiskFull_transactional: the disk is full at each page that the work needs. A
 // failed transaction has written nothing, and succeeds when there is space again.
 func TestDiskFull_transactional(t *testing.T) {
-	large := driver.Outcome{
-		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 20_000)},
+	large := idempotency.Outcome{
+		Status: idempotency.Completed, Result: idempotency.Result{Code: 200, Body: make([]byte, 20_000)},
 	}
-	for name, end := range map[string]func(tx driver.Transaction, ctx context.Context, large driver.Outcome) error{
-		"Commit": driver.Transaction.Commit, "RollbackAndRecord": driver.Transaction.RollbackAndRecord,
+	for name, end := range map[string]func(tx idempotency.Transaction, ctx context.Context, large idempotency.Outcome) error{
+		"Commit": idempotency.Transaction.Commit, "RollbackAndRecord": idempotency.Transaction.RollbackAndRecord,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openInternal(t)
@@ -240,7 +241,7 @@ func TestDiskFull_transactional(t *testing.T) {
 				assert.Zero(t, rows)
 				again, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
 				require.NoError(t, err)
-				require.Equal(t, driver.Acquired, again.Decision, "with %d pages", more)
+				require.Equal(t, idempotency.DecisionAcquired, again.Decision, "with %d pages", more)
 				assert.Equal(t, answer.Record.Generation, again.Record.Generation)
 				require.NoError(t, tx.Rollback(t.Context()))
 			}
@@ -300,18 +301,18 @@ func TestOpen_newerTables(t *testing.T) {
 	_, err = older.kit.Work.Exec(`ALTER TABLE idempotency_records ADD COLUMN note TEXT NOT NULL DEFAULT '';
 		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0)`)
 	require.NoError(t, err)
-	outcome := driver.Outcome{Status: driver.Completed}
+	outcome := idempotency.Outcome{Status: idempotency.Completed}
 	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), outcome))
 	restarted, err := Open(t.Context(), path)
 	require.NoError(t, err)
 	for _, store := range []*Store{older, restarted} {
-		claim := internalClaim(driver.NewOwner())
+		claim := internalClaim(rand.Text())
 		_, tx, err := store.Begin(t.Context(), claim, 0)
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(t.Context(), outcome))
 		record, err := store.Load(t.Context(), claim.ID)
 		require.NoError(t, err)
-		assert.Equal(t, driver.Completed, record.Status)
+		assert.Equal(t, idempotency.Completed, record.Status)
 	}
 	require.NoError(t, errOf(older.kit.Work.Exec(`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0)`)))
 	require.ErrorIs(t, errOf(Open(t.Context(), path)), ErrSchema)

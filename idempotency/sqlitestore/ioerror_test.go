@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -96,7 +96,7 @@ func chargeOnce(ctx context.Context, store *sqlitestore.Store, key string, stubb
 	if err != nil {
 		return err
 	}
-	if reservation.Decision != driver.Acquired {
+	if reservation.Decision != idempotency.DecisionAcquired {
 		return errors.New(reservation.Decision.String())
 	}
 	if err := write(ctx, tx.Value(), key); err != nil && !stubborn {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // childRole is the environment variable with the role of a child process.
@@ -57,7 +57,7 @@ func (c *child) line(t *testing.T) string {
 	return c.lines.Text()
 }
 
-func decisionOf(t *testing.T, store driver.Store, claim driver.Claim) string {
+func decisionOf(t *testing.T, store idempotency.Store, claim idempotency.Claim) string {
 	t.Helper()
 	reservation, err := store.Reserve(t.Context(), claim)
 	assert.NoError(t, err)

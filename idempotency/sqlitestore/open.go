@@ -15,7 +15,7 @@ import (
 var (
 	// ErrLocked means that SQLite's write lock was not free within Options.BusyTimeout.
 	// Another process, a transaction of the application or a long queue of writers had
-	// it. Nothing was changed. An ErrLocked of a claim is a driver.ErrStoreBusy too.
+	// it. Nothing was changed. An ErrLocked of a claim is a idempotency.ErrStoreBusy too.
 	ErrLocked = sqlitekit.ErrLocked
 
 	// ErrMoved means that the database file was removed, renamed or replaced while it

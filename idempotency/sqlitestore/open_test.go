@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -69,7 +69,7 @@ func TestClose(t *testing.T) {
 		"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, claimOf("key")); return err },
 		"Renew":   func(ctx context.Context) error { return store.Renew(ctx, lease, 1) },
 		"Complete": func(ctx context.Context) error {
-			return store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed})
+			return store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed})
 		},
 		"Release": func(ctx context.Context) error { return store.Release(ctx, lease) },
 		"Load":    func(ctx context.Context) error { _, err := store.Load(ctx, lease.ID); return err },

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/sqlrecord"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // row is a record as the database returns it.
 type row struct {
-	driver.Record
+	idempotency.Record
 
 	started, updated, leaseExpires, expires int64
 	header                                  []byte
@@ -28,8 +29,8 @@ func (r *row) columns() []any {
 	}
 }
 
-func (r *row) record() (_ *driver.Record, err error) {
-	if r.Result.Header, err = driver.DecodeHeader(r.header); err != nil {
+func (r *row) record() (_ *idempotency.Record, err error) {
+	if r.Result.Header, err = sqlrecord.DecodeHeader(r.header); err != nil {
 		return nil, err
 	}
 	if r.hasBody && r.Result.Body == nil {
@@ -41,7 +42,7 @@ func (r *row) record() (_ *driver.Record, err error) {
 }
 
 // readRecord returns a record, or nil if there is none, and SQLite's time.
-func readRecord(ctx context.Context, s statements, id driver.ID) (*driver.Record, time.Time, error) {
+func readRecord(ctx context.Context, s statements, id idempotency.ID) (*idempotency.Record, time.Time, error) {
 	var (
 		r     row
 		clock int64
@@ -60,8 +61,8 @@ func readRecord(ctx context.Context, s statements, id driver.ID) (*driver.Record
 
 // readRecords returns the records that a statement finds or has changed. After an
 // error it has changed none.
-func readRecords(ctx context.Context, s sqlitekit.Statement, args ...any) ([]driver.Record, error) {
-	var all []driver.Record
+func readRecords(ctx context.Context, s sqlitekit.Statement, args ...any) ([]idempotency.Record, error) {
+	var all []idempotency.Record
 	_, err := sqlitekit.ReadRows(ctx, s, args, func(rows *sql.Rows) error {
 		var r row
 		if err := rows.Scan(append([]any{&r.Scope, &r.Operation, &r.Key}, r.columns()...)...); err != nil {
@@ -80,32 +81,32 @@ func readRecords(ctx context.Context, s sqlitekit.Statement, args ...any) ([]dri
 }
 
 // idArgs are the arguments of the condition theRecord.
-func idArgs(id driver.ID) []any { return []any{id.Scope, id.Operation, id.Key} }
+func idArgs(id idempotency.ID) []any { return []any{id.Scope, id.Operation, id.Key} }
 
 // asJudgedArgs are the arguments of the condition asJudged.
-func asJudgedArgs(r *driver.Record) []any {
+func asJudgedArgs(r *idempotency.Record) []any {
 	return append(idArgs(r.ID), int64(r.Status), r.Owner, r.Generation, r.LeaseExpires.UnixMilli(), r.Expires.UnixMilli())
 }
 
 // leaseArgs are the arguments of the condition theLease.
-func leaseArgs(l *driver.Lease, more ...any) []any {
+func leaseArgs(l *idempotency.Lease, more ...any) []any {
 	return append(append(idArgs(l.ID), l.Owner, l.Generation), more...)
 }
 
 // claimArgs are what a claim writes.
-func claimArgs(c *driver.Claim) []any {
+func claimArgs(c *idempotency.Claim) []any {
 	return []any{string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL)}
 }
 
 // resultArgs are code, reference, header and body.
-func resultArgs(o *driver.Outcome) ([]any, error) {
+func resultArgs(o *idempotency.Outcome) ([]any, error) {
 	result := o.Stored()
-	header, err := driver.EncodeHeader(result.Header)
+	header, err := sqlrecord.EncodeHeader(result.Header)
 	return []any{result.Code, result.Reference, header, result.Body}, err
 }
 
 // writeOutcome runs finish, which writes the record of transactional work.
-func writeOutcome(ctx context.Context, s sqlitekit.Statement, r *driver.Record, o *driver.Outcome) error {
+func writeOutcome(ctx context.Context, s sqlitekit.Statement, r *idempotency.Record, o *idempotency.Outcome) error {
 	result, err := resultArgs(o)
 	if err != nil {
 		return err
@@ -116,19 +117,19 @@ func writeOutcome(ctx context.Context, s sqlitekit.Statement, r *driver.Record, 
 	}, result...))
 }
 
-// apply does the step that driver.Decide returned. The result is nil if the record
+// apply does the step that idempotency.Decide returned. The result is nil if the record
 // has changed since it was judged.
 func (s statements) apply(
-	ctx context.Context, step driver.Step, judged *driver.Record, c *driver.Claim,
-) (*driver.Record, error) {
-	var all []driver.Record
+	ctx context.Context, step idempotency.Step, judged *idempotency.Record, c *idempotency.Claim,
+) (*idempotency.Record, error) {
+	var all []idempotency.Record
 	var err error
 	switch step {
-	case driver.Insert:
+	case idempotency.StepInsert:
 		all, err = readRecords(ctx, s[insert], append(idArgs(c.ID), claimArgs(c)...)...)
-	case driver.Take:
+	case idempotency.StepTake:
 		all, err = readRecords(ctx, s[take], append(asJudgedArgs(judged), claimArgs(c)...)...)
-	case driver.StepMarkUnknown:
+	case idempotency.StepMarkUnknown:
 		all, err = readRecords(ctx, s[markUnknown], asJudgedArgs(judged)...)
 	default:
 		err = fmt.Errorf("sqlitestore: step is %d, want a step that writes", step)
@@ -143,7 +144,7 @@ func (s statements) apply(
 func writeLease(ctx context.Context, s sqlitekit.Statement, args []any) error {
 	n, err := sqlitekit.Affected(s.ExecContext(ctx, args...))
 	if err == nil && n == 0 {
-		return driver.ErrLeaseLost
+		return idempotency.ErrLeaseLost
 	}
 	return err
 }

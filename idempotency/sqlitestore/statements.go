@@ -11,8 +11,8 @@ import (
 // seconds are a float, and 0.123 may be a little less, therefore round.
 const now = `CAST(round(unixepoch('subsec') * 1000) AS INTEGER)`
 
-// Numbers of driver.Status in the statements: 1 is InProgress, 3 FailedRetryable, 6
-// Unknown. Numbers of driver.Takeover: 1 is Reexecute, 2 Resume, which repeat an
+// Numbers of idempotency.Status in the statements: 1 is StatusInProgress, 3 FailedRetryable, 6
+// Unknown. Numbers of idempotency.Takeover: 1 is Reexecute, 2 Resume, which repeat an
 // execution that died. They never change.
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -30,16 +30,16 @@ type Store struct {
 	diskFailed atomic.Bool
 }
 
-var _ driver.Transactor = (*Store)(nil)
+var _ idempotency.Transactor = (*Store)(nil)
 
-// InCallerTx implements driver.Transactor. It returns false; see Store.WithTx.
+// InCallerTx implements idempotency.Transactor. It returns false; see Store.WithTx.
 func (s *Store) InCallerTx() bool { return false }
 
 // DB returns the database, for the service's own tables. It is the database of New,
 // or that of Open, which Close closes.
 func (s *Store) DB() *sql.DB { return s.kit.Work }
 
-// Check implements driver.Store.
+// Check implements idempotency.Store.
 func (s *Store) Check(ctx context.Context) error { return s.kit.Check(ctx) }
 
 func (s *Store) reading(ctx context.Context, query func(context.Context, statements) error) error {
@@ -52,14 +52,14 @@ func (s *Store) writing(ctx context.Context, query func(context.Context, stateme
 		func(ctx context.Context) error { return query(ctx, s.forWriting) })
 }
 
-// Reserve implements driver.Store. It reads without a lock, and writes only what the
+// Reserve implements idempotency.Store. It reads without a lock, and writes only what the
 // record requires.
 //
-// A claim for an operation that has a transaction of this store gets InProgress at
+// A claim for an operation that has a transaction of this store gets DecisionInProgress at
 // once. If the transaction is of another process, the claim waits for the write lock
 // and then finds the record.
-func (s *Store) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
-	return s.claim(ctx, &claim, func(f *finding) (*driver.Record, error) { return s.apply(ctx, f, &claim) })
+func (s *Store) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
+	return s.claim(ctx, &claim, func(f *finding) (*idempotency.Record, error) { return s.apply(ctx, f, &claim) })
 }
 
 var (
@@ -73,29 +73,29 @@ var (
 // claim answers a claim by the record, or by write, which does the step that the
 // record requires. A nil record of write means errChanged.
 func (s *Store) claim(
-	ctx context.Context, claim *driver.Claim, write func(*finding) (*driver.Record, error),
-) (driver.Reservation, error) {
+	ctx context.Context, claim *idempotency.Claim, write func(*finding) (*idempotency.Record, error),
+) (idempotency.Reservation, error) {
 	if err := claim.Validate(); err != nil {
-		return driver.Reservation{}, err
+		return idempotency.Reservation{}, err
 	}
 	for {
 		f, err := s.find(ctx, claim)
 		if err != nil {
-			return driver.Reservation{}, err
+			return idempotency.Reservation{}, err
 		}
-		if f.step == driver.Leave {
+		if f.step == idempotency.StepLeave {
 			return f.answer, nil
 		}
 		record, err := write(&f)
 		switch {
 		case errors.Is(err, errActive):
-			return driver.Reservation{Decision: driver.DecisionInProgress, Record: f.answer.Record}, nil
+			return idempotency.Reservation{Decision: idempotency.DecisionInProgress, Record: f.answer.Record}, nil
 		case errors.Is(err, ErrLocked):
-			return driver.Reservation{}, fmt.Errorf("%w: %w", driver.ErrStoreBusy, err)
+			return idempotency.Reservation{}, fmt.Errorf("%w: %w", idempotency.ErrStoreBusy, err)
 		case record == nil && err == nil, errors.Is(err, errChanged):
 			continue
 		case err != nil:
-			return driver.Reservation{}, err
+			return idempotency.Reservation{}, err
 		}
 		f.answer.Record = *record
 		return f.answer, nil
@@ -103,7 +103,7 @@ func (s *Store) claim(
 }
 
 // apply does the step. The result is nil if the record has changed.
-func (s *Store) apply(ctx context.Context, f *finding, claim *driver.Claim) (record *driver.Record, err error) {
+func (s *Store) apply(ctx context.Context, f *finding, claim *idempotency.Claim) (record *idempotency.Record, err error) {
 	if _, active := s.active.Load(claim.ID); active {
 		return nil, errActive
 	}
@@ -138,7 +138,7 @@ func (s *Store) probe(ctx context.Context) error {
 	return err
 }
 
-// Sweep implements driver.Store. Other writers can write between its batches. It
+// Sweep implements idempotency.Store. Other writers can write between its batches. It
 // returns early if the write lock is not free. Its deletions are not flushed to disk.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	found, err := s.exists(ctx, findExpired)
@@ -150,15 +150,15 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// Reap implements driver.Store. It waits no longer than Sweep, and is flushed to
+// Reap implements idempotency.Store. It waits no longer than Sweep, and is flushed to
 // disk.
-func (s *Store) Reap(ctx context.Context, limit int) (all []driver.Record, err error) {
+func (s *Store) Reap(ctx context.Context, limit int) (all []idempotency.Record, err error) {
 	found, err := s.exists(ctx, findDead)
 	if err != nil || !found || limit <= 0 {
 		return nil, err
 	}
 	for n := sqlitekit.SweepBatch; n == sqlitekit.SweepBatch && len(all) < limit && err == nil; {
-		var batch []driver.Record
+		var batch []idempotency.Record
 		err = s.kit.Exclusive(ctx, &sqlitekit.Waiter{}, sqlitekit.SweepTimeout, func(ctx context.Context) error {
 			batch, err = readRecords(ctx, s.forWriting[reap], min(sqlitekit.SweepBatch, limit-len(all)))
 			return err

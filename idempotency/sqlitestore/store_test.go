@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"os"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
@@ -61,20 +62,20 @@ func count(ctx context.Context, db *sql.DB, id string) (n int, err error) {
 	return n, err
 }
 
-func claimOf(key string) driver.Claim {
-	return driver.Claim{
-		ID:          driver.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
-		Fingerprint: "v1:a", Owner: driver.NewOwner(), Lease: time.Hour, TTL: 2 * time.Hour,
+func claimOf(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
+		Fingerprint: "v1:a", Owner: rand.Text(), Lease: time.Hour, TTL: 2 * time.Hour,
 	}
 }
 
-var completed = driver.Outcome{Status: driver.Completed, Result: driver.Result{Code: 201, Body: []byte("{}")}}
+var completed = idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Code: 201, Body: []byte("{}")}}
 
-func acquire(tb testing.TB, store driver.Store, claim driver.Claim) driver.Lease {
+func acquire(tb testing.TB, store idempotency.Store, claim idempotency.Claim) idempotency.Lease {
 	tb.Helper()
 	reservation, err := store.Reserve(tb.Context(), claim)
 	require.NoError(tb, err)
-	require.Equal(tb, driver.Acquired.String(), reservation.Decision.String())
+	require.Equal(tb, idempotency.DecisionAcquired.String(), reservation.Decision.String())
 	return reservation.Record.Lease()
 }
 
@@ -84,8 +85,8 @@ func TestOpened(t *testing.T) {
 	store := open(t, path)
 	ledger(t, store.DB())
 	storetest.Suite{
-		Open:   func(*testing.T) driver.Store { return store },
-		Again:  func(t *testing.T) driver.Store { return open(t, path) },
+		Open:   func(*testing.T) idempotency.Store { return store },
+		Again:  func(t *testing.T) idempotency.Store { return open(t, path) },
 		Queues: true,
 		Write:  write,
 		Count:  func(ctx context.Context, id string) (int, error) { return count(ctx, store.DB(), id) },
@@ -105,7 +106,7 @@ func TestNew(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	other := openWork(t, path, "") // a transaction may hold the only connection of db
 	storetest.Suite{
-		Open:  func(*testing.T) driver.Store { return store },
+		Open:  func(*testing.T) idempotency.Store { return store },
 		Write: write,
 		Count: func(ctx context.Context, id string) (int, error) { return count(ctx, other, id) },
 	}.Run(t)

@@ -13,7 +13,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -26,7 +26,7 @@ const connectionTimeout = 50 * time.Millisecond
 // store's queue of writers until it ends.
 type transaction struct {
 	store  *Store
-	record driver.Record // as it will be stored
+	record idempotency.Record // as it will be stored
 	tx     *sql.Tx
 	conn   *sql.Conn
 	limit  *time.Timer // nil: no limit
@@ -39,22 +39,22 @@ type transaction struct {
 	commits atomic.Bool
 }
 
-// Begin implements driver.Transactor. Value is a *sql.Tx of DB, of an immediate
+// Begin implements idempotency.Transactor. Value is a *sql.Tx of DB, of an immediate
 // transaction. A record that is completed is found without a lock.
 //
 // The transaction has SQLite's write lock, and other writers wait: keep it short. A
-// claim for the same operation gets InProgress at once in this process, and waits
+// claim for the same operation gets DecisionInProgress at once in this process, and waits
 // for the lock in others.
 //
 // ctx bounds the wait for the lock, not the transaction. After limit the transaction
 // is rolled back. The work must not end the transaction: SQLite rolls back a COMMIT
 // of the work, by the connection's commit hook, which Begin replaces.
 func (s *Store) Begin(
-	ctx context.Context, claim driver.Claim, limit time.Duration,
-) (driver.Reservation, driver.Transaction, error) {
+	ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
 	var t *transaction
-	answer, err := s.claim(ctx, &claim, func(f *finding) (_ *driver.Record, err error) {
-		if f.step == driver.StepMarkUnknown {
+	answer, err := s.claim(ctx, &claim, func(f *finding) (_ *idempotency.Record, err error) {
+		if f.step == idempotency.StepMarkUnknown {
 			return s.apply(ctx, f, &claim)
 		}
 		if t, err = s.begin(ctx, f, &claim, limit); err != nil {
@@ -71,7 +71,7 @@ func (s *Store) Begin(
 // begin joins the queue first and takes a connection second. In the other order
 // waiting writers would hold all connections of a small pool, and the first could
 // not read beside its transaction.
-func (s *Store) begin(ctx context.Context, f *finding, claim *driver.Claim, limit time.Duration) (*transaction, error) {
+func (s *Store) begin(ctx context.Context, f *finding, claim *idempotency.Claim, limit time.Duration) (*transaction, error) {
 	if _, active := s.active.LoadOrStore(claim.ID, nil); active {
 		return nil, errActive
 	}
@@ -145,7 +145,7 @@ func (t *transaction) unhook() {
 
 // open begins the transaction and reads the record again, which cannot change from
 // then on.
-func (t *transaction) open(ctx context.Context, f *finding, claim *driver.Claim) error {
+func (t *transaction) open(ctx context.Context, f *finding, claim *idempotency.Claim) error {
 	if err := t.lock(ctx); err != nil {
 		return err
 	}
@@ -216,12 +216,12 @@ func (t *transaction) statement(text string) sqlitekit.Statement {
 	return t.tx.StmtContext(context.Background(), prepared)
 }
 
-// Value implements driver.Transaction. It returns a *sql.Tx.
+// Value implements idempotency.Transaction. It returns a *sql.Tx.
 func (t *transaction) Value() any { return t.tx }
 
-// Commit implements driver.Transaction. The end of ctx does not interrupt a commit
+// Commit implements idempotency.Transaction. The end of ctx does not interrupt a commit
 // that has begun.
-func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error {
+func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
 		err := writeOutcome(ctx, t.statement(finish), &t.record, &outcome)
 		if err != nil {
@@ -232,9 +232,9 @@ func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error 
 	})
 }
 
-// RollbackAndRecord implements driver.Transaction. The outcome has a transaction of
+// RollbackAndRecord implements idempotency.Transaction. The outcome has a transaction of
 // its own. ErrLeaseLost means that another process has written the record before it.
-func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
+func (t *transaction) RollbackAndRecord(ctx context.Context, outcome idempotency.Outcome) error {
 	return t.finish(ctx, &outcome, func(lasting context.Context) error {
 		t.undo()
 		kit := t.store.kit
@@ -245,7 +245,7 @@ func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outc
 }
 
 // finish ends the transaction by write, or rolls it back.
-func (t *transaction) finish(ctx context.Context, outcome *driver.Outcome, write func(context.Context) error) error {
+func (t *transaction) finish(ctx context.Context, outcome *idempotency.Outcome, write func(context.Context) error) error {
 	if !t.close() {
 		return fmt.Errorf("sqlitestore: the transaction is over, or its limit has passed: %w", sql.ErrTxDone)
 	}
@@ -272,15 +272,15 @@ func explain(err error) error {
 	var e *sqlite.Error
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%w: sqlitestore: the work has ended the transaction (by a deferred Rollback?): %w", driver.ErrUncommittable, err)
+		return fmt.Errorf("%w: sqlitestore: the work has ended the transaction (by a deferred Rollback?): %w", idempotency.ErrUncommittable, err)
 	case errors.As(err, &e) && e.Code()&primary == sqlite3.SQLITE_CONSTRAINT:
-		return fmt.Errorf("%w: sqlitestore: %w", driver.ErrUncommittable, err)
+		return fmt.Errorf("%w: sqlitestore: %w", idempotency.ErrUncommittable, err)
 	default:
 		return err
 	}
 }
 
-// Rollback implements driver.Transaction.
+// Rollback implements idempotency.Transaction.
 func (t *transaction) Rollback(context.Context) error {
 	if t.close() {
 		t.rollback()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -22,28 +22,28 @@ import (
 const soon = 5 * time.Second
 
 // begin claims an operation and returns its transaction.
-func begin(t *testing.T, store driver.Transactor, key string) driver.Transaction {
+func begin(t *testing.T, store idempotency.Transactor, key string) idempotency.Transaction {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), claimOf(key), 0)
 	require.NoError(t, err)
-	require.Equal(t, driver.Acquired.String(), reservation.Decision.String())
+	require.Equal(t, idempotency.DecisionAcquired.String(), reservation.Decision.String())
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
 	return tx
 }
 
 // ends are the ends of transactional work.
-var ends = map[string]func(tx driver.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone, "Rollback": rollBack}
+var ends = map[string]func(tx idempotency.Transaction) error{"Commit": commit, "RollbackAndRecord": recordAlone, "Rollback": rollBack}
 
-func commit(tx driver.Transaction) error { return tx.Commit(context.Background(), completed) }
+func commit(tx idempotency.Transaction) error { return tx.Commit(context.Background(), completed) }
 
-func recordAlone(tx driver.Transaction) error {
+func recordAlone(tx idempotency.Transaction) error {
 	return tx.RollbackAndRecord(context.Background(), completed)
 }
 
-func rollBack(tx driver.Transaction) error { return tx.Rollback(context.Background()) }
+func rollBack(tx idempotency.Transaction) error { return tx.Rollback(context.Background()) }
 
 // beginDecision returns the decision of Begin.
-func beginDecision(t *testing.T, store driver.Transactor, claim driver.Claim) string {
+func beginDecision(t *testing.T, store idempotency.Transactor, claim idempotency.Claim) string {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), claim, 0)
 	assert.NoError(t, err)
@@ -95,7 +95,7 @@ func TestBegin_openTransaction(t *testing.T) {
 			within(t, "a transactional replay", func(context.Context) { assert.Equal(t, "done", beginDecision(t, other, done)) })
 			within(t, "Load", func(ctx context.Context) {
 				require.NoError(t, errOf(other.Load(ctx, done.ID)))
-				require.ErrorIs(t, errOf(other.Load(ctx, claimOf("working").ID)), driver.ErrNotFound, "nothing of the record is stored")
+				require.ErrorIs(t, errOf(other.Load(ctx, claimOf("working").ID)), idempotency.ErrNotFound, "nothing of the record is stored")
 			})
 			within(t, "Sweep", func(ctx context.Context) {
 				require.NoError(t, errOf(other.Sweep(ctx, 100)))
@@ -113,7 +113,7 @@ func TestBegin_openTransaction(t *testing.T) {
 // waits checks that operations that write wait for the lock until their context ends.
 func waits(t *testing.T, store *sqlitestore.Store) {
 	t.Helper()
-	lease := driver.Lease{ID: claimOf("elsewhere").ID, Owner: "another", Generation: 1}
+	lease := idempotency.Lease{ID: claimOf("elsewhere").ID, Owner: "another", Generation: 1}
 	for name, operation := range map[string]func(ctx context.Context) error{
 		"claim of another key": func(ctx context.Context) error { return errOf(store.Reserve(ctx, claimOf("another"))) },
 		"Renew":                func(ctx context.Context) error { return store.Renew(ctx, lease, time.Hour) },
@@ -146,7 +146,7 @@ func TestReap_openTransaction(t *testing.T) {
 	go func() { answer <- beginDecision(t, store, claimOf("dead")) }()
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	assert.Equal(t, "unknown", <-answer)
-	require.ErrorIs(t, store.Complete(t.Context(), lease, completed), driver.ErrLeaseLost)
+	require.ErrorIs(t, store.Complete(t.Context(), lease, completed), idempotency.ErrLeaseLost)
 }
 
 // TestBegin_duplicateInAnotherStore: it waits for the lock and then finds the record.
@@ -154,7 +154,7 @@ func TestBegin_duplicateInAnotherStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store, other := open(t, path), open(t, path)
 	for name, row := range map[string]struct {
-		end  func(tx driver.Transaction) error
+		end  func(tx idempotency.Transaction) error
 		want string
 	}{
 		"Commit":   {commit, "done"},
@@ -195,8 +195,8 @@ func TestBusyTimeout(t *testing.T) {
 		require.ErrorIs(t, impatient.Renew(ctx, lease, time.Hour), sqlitestore.ErrLocked)
 		_, _, err := impatient.Begin(ctx, claimOf("another"), 0)
 		require.ErrorIs(t, err, sqlitestore.ErrLocked)
-		require.ErrorIs(t, err, driver.ErrStoreBusy, "the claim is not repeated")
-		require.ErrorIs(t, errOf(impatient.Reserve(ctx, claimOf("another"))), driver.ErrStoreBusy)
+		require.ErrorIs(t, err, idempotency.ErrStoreBusy, "the claim is not repeated")
+		require.ErrorIs(t, errOf(impatient.Reserve(ctx, claimOf("another"))), idempotency.ErrStoreBusy)
 	})
 	require.NoError(t, tx.Rollback(t.Context()))
 
@@ -328,7 +328,7 @@ func TestBegin_workEndsTheTransaction(t *testing.T) {
 				case name == "Rollback":
 					require.NoError(t, err)
 				default:
-					require.ErrorIs(t, err, driver.ErrUncommittable)
+					require.ErrorIs(t, err, idempotency.ErrUncommittable)
 					require.Equal(t, !row.failed, errors.Is(err, sql.ErrTxDone))
 				}
 				requireRows(t, store.DB(), "key", 0)
@@ -352,9 +352,9 @@ func TestCommit_deferredConstraint(t *testing.T) {
 		_, err := tx.Value().(*sql.Tx).ExecContext(t.Context(), "INSERT INTO child VALUES (1)")
 		require.NoError(t, err)
 		err = tx.Commit(t.Context(), completed)
-		require.ErrorIs(t, err, driver.ErrUncommittable)
+		require.ErrorIs(t, err, idempotency.ErrUncommittable)
 		require.ErrorContains(t, err, "FOREIGN KEY")
-		require.ErrorIs(t, errOf(store.Load(t.Context(), claimOf("key").ID)), driver.ErrNotFound)
+		require.ErrorIs(t, errOf(store.Load(t.Context(), claimOf("key").ID)), idempotency.ErrNotFound)
 		var rows int
 		require.NoError(t, store.DB().QueryRowContext(t.Context(), "SELECT count(*) FROM child").Scan(&rows))
 		require.Zero(t, rows)
@@ -378,7 +378,7 @@ func TestBegin_workWritesTheRecord(t *testing.T) {
 			tx := begin(t, store, "key")
 			require.NoError(t, write(t.Context(), tx.Value(), "key"))
 			acquire(t, store.WithTx(tx.Value().(*sql.Tx)), claimOf("key"))
-			require.ErrorIs(t, tx.Commit(t.Context(), completed), driver.ErrLeaseLost)
+			require.ErrorIs(t, tx.Commit(t.Context(), completed), idempotency.ErrLeaseLost)
 			requireRows(t, store.DB(), "key", 0)
 			assert.Equal(t, "acquired", beginDecision(t, store, claimOf("key")))
 		})
@@ -393,11 +393,11 @@ func TestRollbackAndRecord_overtaken(t *testing.T) {
 	tx := begin(t, store, "key")
 	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
 	require.NoError(t, begin(t, other, "key").Commit(t.Context(), completed))
-	declined := driver.Outcome{Status: driver.FailedFinal}
-	require.ErrorIs(t, tx.RollbackAndRecord(t.Context(), declined), driver.ErrLeaseLost)
+	declined := idempotency.Outcome{Status: idempotency.FailedFinal}
+	require.ErrorIs(t, tx.RollbackAndRecord(t.Context(), declined), idempotency.ErrLeaseLost)
 	record, err := store.Load(t.Context(), claimOf("key").ID)
 	require.NoError(t, err)
-	assert.Equal(t, driver.Completed, record.Status)
+	assert.Equal(t, idempotency.Completed, record.Status)
 }
 
 // TestRenew_beforeClaims: a renewal that waits goes before a claim that would take the
@@ -406,7 +406,7 @@ func TestRenew_beforeClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
 		claim := claimOf("leased")
-		claim.Takeover = driver.Reexecute
+		claim.Takeover = idempotency.Reexecute
 		lease := acquire(t, store, claim)
 		execute(t, store.DB(), "UPDATE idempotency_records SET lease_expires = 1")
 		tx := begin(t, store, "transactional")

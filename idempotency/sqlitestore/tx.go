@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -23,7 +23,7 @@ type Tx struct {
 	open  []*savepoint // each one is in the one before
 }
 
-var _ driver.Transactor = (*Tx)(nil)
+var _ idempotency.Transactor = (*Tx)(nil)
 
 // WithTx returns a store in a transaction, for a consumer that writes the record of a
 // message and its effect at once. The caller commits or rolls back the transaction,
@@ -45,27 +45,27 @@ func (s *Store) WithTx(tx *sql.Tx) *Tx {
 	return w
 }
 
-// InCallerTx implements driver.Transactor. It returns true.
+// InCallerTx implements idempotency.Transactor. It returns true.
 func (w *Tx) InCallerTx() bool { return true }
 
-// Check implements driver.Store.
+// Check implements idempotency.Store.
 func (w *Tx) Check(ctx context.Context) error { return w.store.Check(ctx) }
 
-// Reserve implements driver.Store. It takes the write lock before it reads.
-func (w *Tx) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+// Reserve implements idempotency.Store. It takes the write lock before it reads.
+func (w *Tx) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	if err := claim.Validate(); err != nil {
-		return driver.Reservation{}, err
+		return idempotency.Reservation{}, err
 	}
 	f, err := w.reserve(ctx, &claim)
 	return f.answer, err
 }
 
-func (w *Tx) reserve(ctx context.Context, claim *driver.Claim) (finding, error) {
+func (w *Tx) reserve(ctx context.Context, claim *idempotency.Claim) (finding, error) {
 	if _, err := w.tx.ExecContext(ctx, lockSQL); err != nil {
 		return finding{}, err
 	}
 	f, err := w.find(ctx, claim)
-	if err != nil || f.step == driver.Leave {
+	if err != nil || f.step == idempotency.StepLeave {
 		return f, err
 	}
 	record, err := w.in.apply(ctx, f.step, f.judged, claim)
@@ -79,15 +79,15 @@ func (w *Tx) reserve(ctx context.Context, claim *driver.Claim) (finding, error) 
 	return f, nil
 }
 
-// Reap implements driver.Store.
-func (w *Tx) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
+// Reap implements idempotency.Store.
+func (w *Tx) Reap(ctx context.Context, limit int) ([]idempotency.Record, error) {
 	if limit <= 0 {
 		return nil, ctx.Err()
 	}
 	return readRecords(ctx, w.in[reap], limit)
 }
 
-// Sweep implements driver.Store.
+// Sweep implements idempotency.Store.
 func (w *Tx) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()
@@ -95,7 +95,7 @@ func (w *Tx) Sweep(ctx context.Context, limit int) (int, error) {
 	return sqlitekit.Affected(w.in[sweep].ExecContext(ctx, limit))
 }
 
-// Begin implements driver.Transactor by a savepoint. If the work ends without Commit,
+// Begin implements idempotency.Transactor by a savepoint. If the work ends without Commit,
 // its writes are undone and the caller's transaction continues. Value is the caller's
 // transaction. There is no limit. A nested savepoint must end before the outer one.
 //
@@ -103,21 +103,21 @@ func (w *Tx) Sweep(ctx context.Context, limit int) (int, error) {
 // caller's transaction, the record is in progress, and becomes Unknown when its lease
 // is over.
 func (w *Tx) Begin(
-	ctx context.Context, claim driver.Claim, _ time.Duration,
-) (driver.Reservation, driver.Transaction, error) {
+	ctx context.Context, claim idempotency.Claim, _ time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
 	if err := errors.Join(claim.Validate(), ctx.Err()); err != nil {
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
 	t := &savepoint{tx: w, name: fmt.Sprintf("idempotency_%d", len(w.open)+1)}
 	if err := t.exec(ctx, "SAVEPOINT"); err != nil {
-		return driver.Reservation{}, nil, err
+		return idempotency.Reservation{}, nil, err
 	}
-	claim.Takeover = driver.MarkUnknown
+	claim.Takeover = idempotency.MarkUnknown
 	f, err := w.reserve(ctx, &claim)
 	if err != nil {
-		return driver.Reservation{}, nil, errors.Join(err, t.undo(ctx))
+		return idempotency.Reservation{}, nil, errors.Join(err, t.undo(ctx))
 	}
-	if f.step != driver.Insert && f.step != driver.Take {
+	if f.step != idempotency.StepInsert && f.step != idempotency.StepTake {
 		return notAcquired(f.answer), nil, t.exec(ctx, "RELEASE") // a record that became Unknown stays so
 	}
 	t.record = f.answer.Record
@@ -128,23 +128,23 @@ func (w *Tx) Begin(
 // savepoint is transactional work in a transaction of the caller.
 type savepoint struct {
 	tx     *Tx
-	record driver.Record
+	record idempotency.Record
 	name   string
 	over   bool
 }
 
-// Value implements driver.Transaction. It returns the caller's *sql.Tx.
+// Value implements idempotency.Transaction. It returns the caller's *sql.Tx.
 func (t *savepoint) Value() any { return t.tx.tx }
 
-// Commit implements driver.Transaction. The caller commits.
-func (t *savepoint) Commit(ctx context.Context, outcome driver.Outcome) error {
+// Commit implements idempotency.Transaction. The caller commits.
+func (t *savepoint) Commit(ctx context.Context, outcome idempotency.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
 		return t.tx.Complete(ctx, t.record.Lease(), outcome)
 	})
 }
 
-// RollbackAndRecord implements driver.Transaction.
-func (t *savepoint) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
+// RollbackAndRecord implements idempotency.Transaction.
+func (t *savepoint) RollbackAndRecord(ctx context.Context, outcome idempotency.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
 		if err := t.exec(ctx, "ROLLBACK TO"); err != nil {
 			return err
@@ -153,7 +153,7 @@ func (t *savepoint) RollbackAndRecord(ctx context.Context, outcome driver.Outcom
 	})
 }
 
-// Rollback implements driver.Transaction.
+// Rollback implements idempotency.Transaction.
 func (t *savepoint) Rollback(ctx context.Context) error {
 	if t.over {
 		return nil
@@ -161,7 +161,7 @@ func (t *savepoint) Rollback(ctx context.Context) error {
 	_ = t.close() // nested savepoints are undone too
 	ctx = context.WithoutCancel(ctx)
 	if t.undo(ctx) != nil {
-		if err := t.ended(ctx); errors.Is(err, driver.ErrUnknown) {
+		if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {
 			return err
 		}
 	}
@@ -169,7 +169,7 @@ func (t *savepoint) Rollback(ctx context.Context) error {
 }
 
 // finish ends the savepoint by write, or undoes what happened since it began.
-func (t *savepoint) finish(ctx context.Context, outcome *driver.Outcome, write func(context.Context) error) error {
+func (t *savepoint) finish(ctx context.Context, outcome *idempotency.Outcome, write func(context.Context) error) error {
 	if t.over {
 		return fmt.Errorf("sqlitestore: the transaction is over: %w", sql.ErrTxDone)
 	}
@@ -215,11 +215,11 @@ func (t *savepoint) ended(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: sqlitestore: the caller's transaction has ended, and its record cannot be read: %w",
-			driver.ErrUnknown, err)
+			idempotency.ErrUnknown, err)
 	case r != nil && r.Lease() == t.record.Lease():
-		return fmt.Errorf("%w: sqlitestore: the work has committed the caller's transaction", driver.ErrUnknown)
+		return fmt.Errorf("%w: sqlitestore: the work has committed the caller's transaction", idempotency.ErrUnknown)
 	default:
-		return fmt.Errorf("%w: it was the caller's transaction", driver.ErrTransactionFailed)
+		return fmt.Errorf("%w: it was the caller's transaction", idempotency.ErrTransactionFailed)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -22,21 +22,21 @@ func TestTx_operations(t *testing.T) {
 			store := newStore(t)
 			dead, expired := claimOf("dead"), claimOf("expired")
 			dead.Lease, expired.Lease = time.Millisecond, time.Millisecond
-			expired.TTL, expired.Takeover = time.Millisecond, driver.Reexecute
+			expired.TTL, expired.Takeover = time.Millisecond, idempotency.Reexecute
 			acquire(t, store, dead)
 			acquire(t, store, expired)
 			time.Sleep(5 * time.Millisecond)
 
 			outer, within := inbox(t, store)
-			require.ErrorIs(t, errOf(within.Reserve(t.Context(), driver.Claim{})), driver.ErrInvalid)
+			require.ErrorIs(t, errOf(within.Reserve(t.Context(), idempotency.Claim{})), idempotency.ErrInvalid)
 			renewed, doubt := acquire(t, within, claimOf("renewed")), acquire(t, within, claimOf("doubt"))
 			require.NoError(t, within.Renew(t.Context(), renewed, 3*time.Hour))
-			require.NoError(t, within.Complete(t.Context(), doubt, driver.Outcome{Status: driver.Unknown}))
+			require.NoError(t, within.Complete(t.Context(), doubt, idempotency.Outcome{Status: idempotency.Unknown}))
 			done, released := acquire(t, within, claimOf("done")), acquire(t, within, claimOf("released"))
 			require.NoError(t, within.Complete(t.Context(), done, completed))
 			require.NoError(t, within.Release(t.Context(), released))
-			for _, lost := range []driver.Lease{doubt, done, released} {
-				require.ErrorIs(t, within.Renew(t.Context(), lost, time.Hour), driver.ErrLeaseLost)
+			for _, lost := range []idempotency.Lease{doubt, done, released} {
+				require.ErrorIs(t, within.Renew(t.Context(), lost, time.Hour), idempotency.ErrLeaseLost)
 			}
 			for _, limit := range []int{-1, 0, 10} {
 				reaped, err := within.Reap(t.Context(), limit)
@@ -47,8 +47,8 @@ func TestTx_operations(t *testing.T) {
 				assert.Equal(t, min(max(limit, 0), 1), swept)
 			}
 
-			want := map[string]driver.Status{
-				"dead": driver.Unknown, "doubt": driver.Unknown, "renewed": driver.InProgress, "done": driver.Completed, "released": driver.FailedRetryable,
+			want := map[string]idempotency.Status{
+				"dead": idempotency.Unknown, "doubt": idempotency.Unknown, "renewed": idempotency.StatusInProgress, "done": idempotency.Completed, "released": idempotency.FailedRetryable,
 			}
 			assert.Equal(t, want, statuses(t, within))
 			var unknown []string
@@ -61,7 +61,7 @@ func TestTx_operations(t *testing.T) {
 				require.NoError(t, outer.Commit())
 			} else {
 				require.NoError(t, outer.Rollback())
-				want = map[string]driver.Status{"dead": driver.InProgress}
+				want = map[string]idempotency.Status{"dead": idempotency.StatusInProgress}
 			}
 			assert.Equal(t, want, statuses(t, store))
 		})
@@ -69,12 +69,12 @@ func TestTx_operations(t *testing.T) {
 }
 
 // statuses are those of the records of TestTx_operations, by key.
-func statuses(t *testing.T, store driver.Store) map[string]driver.Status {
+func statuses(t *testing.T, store idempotency.Store) map[string]idempotency.Status {
 	t.Helper()
-	found := make(map[string]driver.Status)
+	found := make(map[string]idempotency.Status)
 	for _, key := range []string{"dead", "expired", "doubt", "renewed", "done", "released"} {
 		record, err := store.Load(t.Context(), claimOf(key).ID)
-		if !errors.Is(err, driver.ErrNotFound) {
+		if !errors.Is(err, idempotency.ErrNotFound) {
 			require.NoError(t, err)
 			found[key] = record.Status
 		}
@@ -115,12 +115,12 @@ func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Tx) {
 func TestTx_ends(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		end    func(tx driver.Transaction) error
+		end    func(tx idempotency.Transaction) error
 		rows   int
-		status driver.Status // 0: absent
+		status idempotency.Status // 0: absent
 	}{
-		{"Commit", commit, 1, driver.Completed},
-		{"RollbackAndRecord", recordAlone, 0, driver.Completed},
+		{"Commit", commit, 1, idempotency.Completed},
+		{"RollbackAndRecord", recordAlone, 0, idempotency.Completed},
 		{"Rollback", rollBack, 0, 0},
 	} {
 		for _, commit := range []bool{true, false} {
@@ -152,12 +152,12 @@ func TestTx_ends(t *testing.T) {
 						status, rows = 0, 0
 					}
 					if status == 0 && released {
-						status = driver.FailedRetryable
+						status = idempotency.FailedRetryable
 					}
 					record, err := store.Load(t.Context(), claimOf("key").ID)
 					assert.Equal(t, status == 0, err != nil)
 					assert.Equal(t, status, record.Status)
-					if status == driver.Completed {
+					if status == idempotency.Completed {
 						assert.Equal(t, reservation.Record.Lease(), record.Lease())
 						assert.Equal(t, reservation.Record.Expires, record.Expires)
 						assert.Equal(t, completed.Result.Body, record.Result.Body)
@@ -199,7 +199,7 @@ func TestTx_notAcquired(t *testing.T) {
 	requireRows(t, store.DB(), "before", 1)
 	record, err := store.Load(t.Context(), dead.ID)
 	require.NoError(t, err)
-	assert.Equal(t, driver.Unknown, record.Status)
+	assert.Equal(t, idempotency.Unknown, record.Status)
 }
 
 // TestTx_nested: nested transactions must end before the outer one.
@@ -257,11 +257,11 @@ func TestTx_workEndsTheTransaction(t *testing.T) {
 				err := end(tx)
 				switch {
 				case row.rows == 1:
-					require.ErrorIs(t, err, driver.ErrUnknown)
+					require.ErrorIs(t, err, idempotency.ErrUnknown)
 				case name == "Rollback":
 					require.NoError(t, err)
 				default:
-					require.ErrorIs(t, err, driver.ErrTransactionFailed)
+					require.ErrorIs(t, err, idempotency.ErrTransactionFailed)
 				}
 				requireRows(t, store.DB(), "key", row.rows)
 				switch decision := decisionOf(t, store, claimOf("key")); {

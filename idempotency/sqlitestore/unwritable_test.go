@@ -22,7 +22,6 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -120,7 +119,7 @@ func ask(ctx context.Context, path string, after func(*sqlitestore.Store) error)
 		calls = &called
 		answer := post(h, "new")
 		switch {
-		case errors.Is(failed, driver.ErrStoreBusy):
+		case errors.Is(failed, idempotency.ErrStoreBusy):
 			kind = "store busy"
 		case errors.As(failed, &e):
 			kind = fmt.Sprint("SQLite error ", e.Code()&0xff)
@@ -137,7 +136,7 @@ func ask(ctx context.Context, path string, after func(*sqlitestore.Store) error)
 // calls counts how often the work of newHandler was called; nil: it is not counted.
 var calls *int
 
-func newHandler(store driver.Store, transactional bool, trace *idempotency.Trace) *idempotency.Handler {
+func newHandler(store idempotency.Store, transactional bool, trace *idempotency.Trace) *idempotency.Handler {
 	h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "", nil },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if calls != nil {

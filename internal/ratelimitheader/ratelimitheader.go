@@ -32,7 +32,6 @@ package ratelimitheader
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -105,30 +104,26 @@ type State struct {
 // The order of a map is random, so Parse reads the fields in the order of their names. Of two that mean
 // the same, the last valid one counts.
 func Parse(h http.Header, now time.Time) (State, bool) {
-	type field struct {
-		name  string
-		lines []string
-	}
-	var buffer [MaxDimensions]field // nearly always enough
-	fields := buffer[:0]
-	for name, lines := range h {
-		if mayLimit(name) && len(fields) <= 2*MaxDimensions {
-			fields = append(fields, field{name, lines})
+	var buffer [MaxDimensions]string // nearly always enough
+	names := buffer[:0]
+	for name := range h {
+		if mayLimit(name) && len(names) <= 2*MaxDimensions {
+			names = append(names, name)
 		}
 	}
-	if len(fields) == 0 || len(fields) > 2*MaxDimensions || cached(h) { // above so many fields a response has no quotas
+	if len(names) == 0 || len(names) > 2*MaxDimensions || cached(h) { // above so many fields a response has no quotas
 		return State{}, false
 	}
-	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
+	slices.Sort(names)
 	p := parser{header: h, now: now, custom: newQuota(custom), standard: newQuota(standard)}
-	for _, f := range fields {
-		if len(f.lines) > 1 { // rare
-			p.chooseLine(meaningOf(f.name), f.lines)
+	for _, name := range names {
+		if lines := h[name]; len(lines) > 1 { // rare
+			p.chooseLine(meaningOf(name), lines)
 		}
 	}
-	for _, f := range fields {
-		if m := meaningOf(f.name); m.part != nothing {
-			p.readField(m, f.lines)
+	for _, name := range names {
+		if m := meaningOf(name); m.part != nothing {
+			p.readField(m, h[name])
 		}
 	}
 	p.finish()

@@ -25,9 +25,12 @@ func main() {
 	added := flag.Bool("added", false, "only measure the CPU time that this library and a timeout alone add")
 	cpu := flag.Bool("cpu", false, "only measure the CPU time of calls, in memory and over loopback")
 	hosts := flag.Bool("hosts", false, "only measure calls to many hosts in turn")
+	size := flag.Bool("size", false, "only build the programs, and print their sizes and the time that it takes to compile them")
 	flag.Parse()
 	var err error
 	switch {
+	case *size:
+		err = saySizes()
 	case *added:
 		err = say(overhead.Added(*rounds, batch, scopes()...))
 	case *cpu:
@@ -72,7 +75,7 @@ func run(rounds int) error {
 	}
 	text += "\n## CPU time of a call\n\nIn memory, compared with the minimum for a timeout per attempt: context.WithTimeout and a body\n" +
 		"that cancels it. `-added` measures only this.\n\n" + overhead.Added(rounds, 5*batch, scopes()...).String() +
-		"\n## Size of a binary\n\nA program that sends one GET.\n\n" + table.String()
+		"\n## Size of a binary\n\n" + aboutSizes + table.String()
 	root, err := report.Root()
 	if err != nil {
 		return err
@@ -100,19 +103,37 @@ func sayCPU(rounds int) error {
 	return errors.Join(say(overhead.MemoryCPU(rounds, 3000)), say(overhead.LoopbackCPU(url, rounds, 500)))
 }
 
+const aboutSizes = "A program that sends one GET, with its debug information. It is compiled with all its packages, those of the standard library\n" +
+	"too (`go build -a`): the processor time of the commands, without the system's. `-size` measures only this.\n\n"
+
+func saySizes() error {
+	table, err := sizes()
+	if err != nil {
+		return err
+	}
+	return say(table)
+}
+
 // sizes is a table of the binaries.
 func sizes() (*report.Table, error) {
-	table := report.NewTable("binary", "MB", "added to net/http, MB")
+	table := report.NewTable("binary", "MB", "added to net/http, MB", "compiled in, s", "ratio")
 	var least int64
+	var fastest time.Duration
 	for _, p := range overhead.Programs() {
 		size, err := p.Size(context.Background())
 		if err != nil {
 			return table, err
 		}
+		used, err := p.CompileTime(context.Background())
+		if err != nil {
+			return table, err
+		}
 		if p.Import == "" {
 			least = size
+			fastest = used
 		}
-		table.Row(p.Name, fmt.Sprintf("%.2f", float64(size)/1e6), fmt.Sprintf("%.2f", float64(size-least)/1e6))
+		table.Row(p.Name, fmt.Sprintf("%.2f", float64(size)/1e6), fmt.Sprintf("%.2f", float64(size-least)/1e6),
+			fmt.Sprintf("%.1f", used.Seconds()), fmt.Sprintf("%.2f", used.Seconds()/fastest.Seconds()))
 	}
 	return table, nil
 }

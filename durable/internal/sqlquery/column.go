@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // Column is a column of a table, with its type in PostgreSQL and its field.
@@ -28,76 +28,76 @@ type Column[T any] struct {
 }
 
 // IntentColumns are those of the table of intents that a record has, without payload and result.
-var IntentColumns = []Column[driver.Record]{ //nolint:gochecknoglobals // constant
-	{"scope", "text", func(r *driver.Record) any { return &r.ID.Scope }},
-	{"operation", "text", func(r *driver.Record) any { return &r.ID.Operation }},
-	{"key", "text", func(r *driver.Record) any { return &r.ID.Key }},
-	{"gateway", "text", func(r *driver.Record) any { return &r.Gateway }},
-	{"fingerprint", "text", func(r *driver.Record) any { return &r.Fingerprint }},
-	{"state", "smallint", func(r *driver.Record) any { return &r.State }},
-	{"epoch", "bigint", func(r *driver.Record) any { return &r.Epoch }},
-	{"generation", "bigint", func(r *driver.Record) any { return &r.Generation }},
-	{"worker", "text", func(r *driver.Record) any { return &r.Worker }},
-	{"next_at", "timestamptz", func(r *driver.Record) any { return &r.NextAt }},
-	{"deadline", "timestamptz", func(r *driver.Record) any { return &r.Deadline }},
-	{"attempts", "bigint", func(r *driver.Record) any { return &r.Attempts }},
-	{"tries", "bigint", func(r *driver.Record) any { return &r.Claims }},
-	{"declines", "bigint", func(r *driver.Record) any { return &r.Declines }},
-	{"lost", "bigint", func(r *driver.Record) any { return &r.LostLeases }},
-	{"doubt", "boolean", func(r *driver.Record) any { return &r.InDoubt }},
-	{"ask", "boolean", func(r *driver.Record) any { return &r.QueryNext }},
-	{"class", "smallint", func(r *driver.Record) any { return &r.Class }},
-	{"code", "text", func(r *driver.Record) any { return &r.Code }},
-	{"reference", "text", func(r *driver.Record) any { return &r.Reference }},
-	{"reason", "text", func(r *driver.Record) any { return &r.Reason }},
-	{"letter", "bigint", func(r *driver.Record) any { return &r.DeadLetterID }},
-	{"first_at", "timestamptz", func(r *driver.Record) any { return &r.FirstSentAt }},
-	{"last_at", "timestamptz", func(r *driver.Record) any { return &r.LastSentAt }},
-	{"taken_at", "timestamptz", func(r *driver.Record) any { return &r.ClaimedAt }},
-	{"since", "timestamptz", func(r *driver.Record) any { return &r.RetryWindowStart }},
-	{"batch", "text", func(r *driver.Record) any { return &r.Batch }},
-	{`"row"`, "bigint", func(r *driver.Record) any { return &r.Row }},
-	{"created", "timestamptz", func(r *driver.Record) any { return &r.CreatedAt }},
-	{"updated", "timestamptz", func(r *driver.Record) any { return &r.UpdatedAt }},
+var IntentColumns = []Column[durable.Record]{ //nolint:gochecknoglobals // constant
+	{"scope", "text", func(r *durable.Record) any { return &r.ID.Scope }},
+	{"operation", "text", func(r *durable.Record) any { return &r.ID.Operation }},
+	{"key", "text", func(r *durable.Record) any { return &r.ID.Key }},
+	{"gateway", "text", func(r *durable.Record) any { return &r.Gateway }},
+	{"fingerprint", "text", func(r *durable.Record) any { return &r.Fingerprint }},
+	{"state", "smallint", func(r *durable.Record) any { return &r.State }},
+	{"epoch", "bigint", func(r *durable.Record) any { return &r.Epoch }},
+	{"generation", "bigint", func(r *durable.Record) any { return &r.Generation }},
+	{"worker", "text", func(r *durable.Record) any { return &r.Worker }},
+	{"next_at", "timestamptz", func(r *durable.Record) any { return &r.NextAt }},
+	{"deadline", "timestamptz", func(r *durable.Record) any { return &r.Deadline }},
+	{"attempts", "bigint", func(r *durable.Record) any { return &r.Attempts }},
+	{"tries", "bigint", func(r *durable.Record) any { return &r.Claims }},
+	{"declines", "bigint", func(r *durable.Record) any { return &r.Declines }},
+	{"lost", "bigint", func(r *durable.Record) any { return &r.LostLeases }},
+	{"doubt", "boolean", func(r *durable.Record) any { return &r.InDoubt }},
+	{"ask", "boolean", func(r *durable.Record) any { return &r.QueryNext }},
+	{"class", "smallint", func(r *durable.Record) any { return &r.Class }},
+	{"code", "text", func(r *durable.Record) any { return &r.Code }},
+	{"reference", "text", func(r *durable.Record) any { return &r.Reference }},
+	{"reason", "text", func(r *durable.Record) any { return &r.Reason }},
+	{"letter", "bigint", func(r *durable.Record) any { return &r.DeadLetterID }},
+	{"first_at", "timestamptz", func(r *durable.Record) any { return &r.FirstSentAt }},
+	{"last_at", "timestamptz", func(r *durable.Record) any { return &r.LastSentAt }},
+	{"taken_at", "timestamptz", func(r *durable.Record) any { return &r.ClaimedAt }},
+	{"since", "timestamptz", func(r *durable.Record) any { return &r.RetryWindowStart }},
+	{"batch", "text", func(r *durable.Record) any { return &r.Batch }},
+	{`"row"`, "bigint", func(r *durable.Record) any { return &r.Row }},
+	{"created", "timestamptz", func(r *durable.Record) any { return &r.CreatedAt }},
+	{"updated", "timestamptz", func(r *durable.Record) any { return &r.UpdatedAt }},
 }
 
 // Taken are the columns of an intent that a claim changes, besides later and updated.
 const Taken = "state epoch generation worker next_at attempts tries first_at last_at taken_at since"
 
 // AttemptColumns are those of the journal. The table of intents has them too, with a_ before each, for the last attempt.
-var AttemptColumns = []Column[driver.Attempt]{ //nolint:gochecknoglobals // constant
-	{"n", "bigint", func(a *driver.Attempt) any { return &a.Generation }},
-	{"kind", "smallint", func(a *driver.Attempt) any { return &a.Kind }},
-	{"epoch", "bigint", func(a *driver.Attempt) any { return &a.Epoch }},
-	{"key", "text", func(a *driver.Attempt) any { return &a.Key }},
-	{"worker", "text", func(a *driver.Attempt) any { return &a.Worker }},
-	{"sent", "timestamptz", func(a *driver.Attempt) any { return &a.SentAt }},
-	{"finished", "timestamptz", func(a *driver.Attempt) any { return &a.FinishedAt }},
-	{"class", "smallint", func(a *driver.Attempt) any { return &a.Class }},
-	{"code", "text", func(a *driver.Attempt) any { return &a.Code }},
-	{"status", "bigint", func(a *driver.Attempt) any { return &a.Status }},
-	{"reference", "text", func(a *driver.Attempt) any { return &a.Reference }},
-	{"error", "text", func(a *driver.Attempt) any { return &a.Error }},
+var AttemptColumns = []Column[durable.Attempt]{ //nolint:gochecknoglobals // constant
+	{"n", "bigint", func(a *durable.Attempt) any { return &a.Generation }},
+	{"kind", "smallint", func(a *durable.Attempt) any { return &a.Kind }},
+	{"epoch", "bigint", func(a *durable.Attempt) any { return &a.Epoch }},
+	{"key", "text", func(a *durable.Attempt) any { return &a.Key }},
+	{"worker", "text", func(a *durable.Attempt) any { return &a.Worker }},
+	{"sent", "timestamptz", func(a *durable.Attempt) any { return &a.SentAt }},
+	{"finished", "timestamptz", func(a *durable.Attempt) any { return &a.FinishedAt }},
+	{"class", "smallint", func(a *durable.Attempt) any { return &a.Class }},
+	{"code", "text", func(a *durable.Attempt) any { return &a.Code }},
+	{"status", "bigint", func(a *durable.Attempt) any { return &a.Status }},
+	{"reference", "text", func(a *durable.Attempt) any { return &a.Reference }},
+	{"error", "text", func(a *durable.Attempt) any { return &a.Error }},
 }
 
 // EndOfAttempt are the columns of an attempt's end.
 const EndOfAttempt = "finished class code status reference error"
 
 // LetterColumns are those of the table of dead letters.
-var LetterColumns = []Column[driver.DeadLetter]{ //nolint:gochecknoglobals // constant
-	{"n", "bigint", func(l *driver.DeadLetter) any { return &l.Number }},
-	{"gateway", "text", func(l *driver.DeadLetter) any { return &l.Gateway }},
-	{"batch", "text", func(l *driver.DeadLetter) any { return &l.Batch }},
-	{`"row"`, "bigint", func(l *driver.DeadLetter) any { return &l.Row }},
-	{"reason", "text", func(l *driver.DeadLetter) any { return &l.Reason }},
-	{"class", "smallint", func(l *driver.DeadLetter) any { return &l.Class }},
-	{"code", "text", func(l *driver.DeadLetter) any { return &l.Code }},
-	{"doubt", "boolean", func(l *driver.DeadLetter) any { return &l.InDoubt }},
-	{"attempts", "bigint", func(l *driver.DeadLetter) any { return &l.Attempts }},
-	{"dead_at", "timestamptz", func(l *driver.DeadLetter) any { return &l.DeadAt }},
-	{"redriven_at", "timestamptz", func(l *driver.DeadLetter) any { return &l.RedrivenAt }},
-	{`"by"`, "text", func(l *driver.DeadLetter) any { return &l.By }},
-	{"note", "text", func(l *driver.DeadLetter) any { return &l.Note }},
+var LetterColumns = []Column[durable.DeadLetter]{ //nolint:gochecknoglobals // constant
+	{"n", "bigint", func(l *durable.DeadLetter) any { return &l.Number }},
+	{"gateway", "text", func(l *durable.DeadLetter) any { return &l.Gateway }},
+	{"batch", "text", func(l *durable.DeadLetter) any { return &l.Batch }},
+	{`"row"`, "bigint", func(l *durable.DeadLetter) any { return &l.Row }},
+	{"reason", "text", func(l *durable.DeadLetter) any { return &l.Reason }},
+	{"class", "smallint", func(l *durable.DeadLetter) any { return &l.Class }},
+	{"code", "text", func(l *durable.DeadLetter) any { return &l.Code }},
+	{"doubt", "boolean", func(l *durable.DeadLetter) any { return &l.InDoubt }},
+	{"attempts", "bigint", func(l *durable.DeadLetter) any { return &l.Attempts }},
+	{"dead_at", "timestamptz", func(l *durable.DeadLetter) any { return &l.DeadAt }},
+	{"redriven_at", "timestamptz", func(l *durable.DeadLetter) any { return &l.RedrivenAt }},
+	{`"by"`, "text", func(l *durable.DeadLetter) any { return &l.By }},
+	{"note", "text", func(l *durable.DeadLetter) any { return &l.Note }},
 }
 
 // Named returns the columns of these names, in their order.

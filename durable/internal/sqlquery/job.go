@@ -4,25 +4,25 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-func scanJob(from Row, job *driver.Job) error {
+func scanJob(from Row, job *durable.Job) error {
 	var (
 		id   int64
 		text string
 	)
 	err := from.Scan(&id, &text)
 	if err == nil {
-		*job, err = driver.JobOf(id, text)
+		*job, err = durable.JobOf(id, text)
 	}
 	return err
 }
 
-// AddJob implements driver.Store.
-func (v Verbs) AddJob(ctx context.Context, job driver.Job) (driver.Job, error) {
-	var stored []driver.Job
+// AddJob implements durable.Store.
+func (v Verbs) AddJob(ctx context.Context, job durable.Job) (durable.Job, error) {
+	var stored []durable.Job
 	err := v.db.Write(ctx, func(ctx context.Context, t Transaction) error {
 		now, err := t.Now(ctx)
 		if err != nil {
@@ -36,18 +36,18 @@ func (v Verbs) AddJob(ctx context.Context, job driver.Job) (driver.Job, error) {
 		return err
 	})
 	if err != nil {
-		return driver.Job{}, err
+		return durable.Job{}, err
 	}
 	return stored[0], nil
 }
 
-// Jobs implements driver.Store.
-func (v Verbs) Jobs(ctx context.Context, limit int) ([]driver.Job, error) {
+// Jobs implements durable.Store.
+func (v Verbs) Jobs(ctx context.Context, limit int) ([]durable.Job, error) {
 	return collect(ctx, v.db.List, newestJobs, []any{int64(max(limit, 0))}, scanJob)
 }
 
-// CancelJob implements driver.Store.
-func (v Verbs) CancelJob(ctx context.Context, id driver.JobID, by string) error {
+// CancelJob implements durable.Store.
+func (v Verbs) CancelJob(ctx context.Context, id durable.JobID, by string) error {
 	n, err := id.Number()
 	if err := cmp.Or(ctx.Err(), err); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (v Verbs) CancelJob(ctx context.Context, id driver.JobID, by string) error 
 			return err
 		}
 		if len(found) == 0 {
-			return driver.ErrNotFound
+			return durable.ErrNotFound
 		}
 		now, err := t.Now(ctx)
 		if err == nil {
@@ -71,23 +71,23 @@ func (v Verbs) CancelJob(ctx context.Context, id driver.JobID, by string) error 
 	})
 }
 
-// WorkJob implements driver.Store. It reads first, without a lock: usually there is no job.
-func (v Verbs) WorkJob(ctx context.Context, limit int) (job driver.Job, changes []driver.Change, err error) {
+// WorkJob implements durable.Store. It reads first, without a lock: usually there is no job.
+func (v Verbs) WorkJob(ctx context.Context, limit int) (job durable.Job, changes []durable.Change, err error) {
 	open, err := Exists(ctx, v.db, findJob)
 	if err != nil || !open || limit <= 0 {
-		return driver.Job{}, nil, err
+		return durable.Job{}, nil, err
 	}
 	err = v.db.Write(ctx, func(ctx context.Context, t Transaction) error {
 		job, changes, err = workJob(ctx, t, limit)
 		return err
 	})
 	if err != nil {
-		return driver.Job{}, nil, err
+		return durable.Job{}, nil, err
 	}
 	return job, changes, nil
 }
 
-func workJob(ctx context.Context, t Transaction, limit int) (job driver.Job, changes []driver.Change, err error) {
+func workJob(ctx context.Context, t Transaction, limit int) (job durable.Job, changes []durable.Change, err error) {
 	found, err := rowsOf(ctx, t, takeJob, nil, scanJob)
 	if err != nil || len(found) == 0 {
 		return job, nil, err
@@ -112,7 +112,7 @@ func workJob(ctx context.Context, t Transaction, limit int) (job driver.Job, cha
 }
 
 // advance writes a job.
-func advance(ctx context.Context, t Transaction, job *driver.Job) error {
+func advance(ctx context.Context, t Transaction, job *durable.Job) error {
 	n, err := job.ID.Number()
 	if err != nil {
 		return err

@@ -7,23 +7,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // statesOf returns the chosen states, or all if none is chosen.
-func statesOf(chosen []driver.State) []driver.State {
+func statesOf(chosen []durable.State) []durable.State {
 	if len(chosen) > 0 {
 		return chosen
 	}
-	var all []driver.State
-	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
+	var all []durable.State
+	for state := durable.StatePending; state <= durable.StateCanceled; state++ {
 		all = append(all, state)
 	}
 	return all
 }
 
 // DeadLetters returns the query of Store.DeadLetters: LetterColumns, and the intent's ID.
-func DeadLetters(f *driver.Filter, after *driver.DeadLetter, limit int) (text string, args []any) {
+func DeadLetters(f *durable.Filter, after *durable.DeadLetter, limit int) (text string, args []any) {
 	var q query
 	q.filter(f, "l", "l.dead_at")
 	if !f.IncludeResolved {
@@ -40,7 +40,7 @@ func DeadLetters(f *driver.Filter, after *driver.DeadLetter, limit int) (text st
 
 // PageOfIntents returns the query of Store.Intents: IntentColumns. It is a limited query for each state, so that each reads
 // a page of the index and not more. Intents that are held are few, and have an index of their own.
-func PageOfIntents(f *driver.Filter, after *driver.Record, limit int) (text string, args []any) {
+func PageOfIntents(f *durable.Filter, after *durable.Record, limit int) (text string, args []any) {
 	var q query
 	q.filter(f, "i", "i.created")
 	var behind []any
@@ -68,7 +68,7 @@ func PageOfIntents(f *driver.Filter, after *driver.Record, limit int) (text stri
 }
 
 // Counts returns the query of Store.Counts: state, gateway, scope and number.
-func Counts(states []driver.State) string {
+func Counts(states []durable.State) string {
 	var numbers []string
 	for _, state := range statesOf(states) {
 		numbers = append(numbers, strconv.Itoa(int(state)))
@@ -108,7 +108,7 @@ func (q *query) add(condition string, values ...any) {
 }
 
 // filter adds the conditions of Filter.Matches for a table. at is its column with the time.
-func (q *query) filter(f *driver.Filter, table, at string) {
+func (q *query) filter(f *durable.Filter, table, at string) {
 	q.where = append(q.where, "true")
 	for _, each := range [...]struct{ column, value string }{
 		{"i.scope", f.Scope}, {"i.operation", f.Operation}, {"i.key", f.Key},
@@ -119,10 +119,10 @@ func (q *query) filter(f *driver.Filter, table, at string) {
 		}
 	}
 	if !f.From.IsZero() {
-		q.add(at+" >= @", driver.Ceil(f.From))
+		q.add(at+" >= @", durable.Ceil(f.From))
 	}
 	if !f.Until.IsZero() {
-		q.add(at+" < @", driver.Ceil(f.Until))
+		q.add(at+" < @", durable.Ceil(f.Until))
 	}
 }
 

@@ -1,16 +1,16 @@
 package sqlquery
 
-import "github.com/resilienthttp/resilienthttp/durable/internal/driver"
+import "github.com/resilienthttp/resilienthttp/durable"
 
 // Round is what a claim reads: of each gateway a share of each scope, evenly (round robin).
 type Round[T any] struct {
-	Claim  *driver.Claim
+	Claim  *durable.Claim
 	Shares []*Share[T]
 }
 
 // Share is the part of a queue in a claim.
 type Share[T any] struct {
-	Queue     driver.QueueKey
+	Queue     durable.QueueKey
 	Rows      []T  // longest due first
 	Exhausted bool // nothing else is due
 	Want      int  // how many more are to be read
@@ -19,7 +19,7 @@ type Share[T any] struct {
 
 // Add adds a row to the share of its queue. The rows of a queue follow each other. It reports whether the claim permits any of
 // the queue.
-func (r *Round[T]) Add(queue driver.QueueKey, row T) bool {
+func (r *Round[T]) Add(queue durable.QueueKey, row T) bool {
 	if n := len(r.Shares); n == 0 || r.Shares[n-1].Queue != queue {
 		limit := r.Claim.QueueLimit(queue)
 		if limit == 0 {
@@ -60,7 +60,7 @@ func (s *Share[T]) Got(rows ...T) {
 	s.Exhausted = len(rows) < s.Want
 }
 
-// Queues are the rows of the shares, for driver.FairOrder.
+// Queues are the rows of the shares, for durable.FairOrder.
 func (r *Round[T]) Queues() [][]T {
 	queues := make([][]T, len(r.Shares))
 	for i, s := range r.Shares {

@@ -1,7 +1,7 @@
 package sqlquery
 
-// The numbers of driver.State in the queries: 0, 1 and 4 are Claimable, 2 and 3 Held, 5 and 7 Final. They never change. The
-// queries use them only to find rows: driver.Decide says what is permitted. A partial index is used only if a query has the
+// The numbers of durable.State in the queries: 0, 1 and 4 are Claimable, 2 and 3 Held, 5 and 7 Final. They never change. The
+// queries use them only to find rows: durable.Decide says what is permitted. A partial index is used only if a query has the
 // condition of the index.
 const (
 	// Claimable intents are due, also if the clock was set back since.
@@ -11,7 +11,7 @@ const (
 	Final     = ` i.state IN (5, 7) `
 	listed    = ` i.state NOT IN (2, 3) `
 
-	// Suspect is a condition on a claimable intent: driver.Record.Suspect. Such an intent stays later, so the queries of what
+	// Suspect is a condition on a claimable intent: durable.Record.Suspect. Such an intent stays later, so the queries of what
 	// is due do not find it. Promotable intents become due with their time.
 	Suspect    = Later + `AND i.lost >= 3 `
 	Promotable = Later + `AND i.lost < 3 `
@@ -30,7 +30,7 @@ const (
 	// Clock is the database's time.
 	Clock = `SELECT {{now}}`
 
-	// WaitInEffect is a condition on a provider's hold h: driver.Hold.waits.
+	// WaitInEffect is a condition on a provider's hold h: durable.Hold.waits.
 	WaitInEffect = ` h.until > {{now}} AND h.since <= {{now}} `
 
 	// CurrentWaits are the providers' holds.
@@ -50,7 +50,7 @@ const (
 		UPDATE` + Workers + `AS w SET expires_at = w.expires_at - (w.renewed - c.now), renewed = c.now FROM c WHERE w.renewed > c.now`
 
 	// EraseAttempts and EraseLetters, before a condition on intent, remove the texts that an erasure removes, but for those
-	// of the last attempt: the erasure's own attempt replaces them. 'erased' is driver.NoteErased.
+	// of the last attempt: the erasure's own attempt replaces them. 'erased' is durable.NoteErased.
 	EraseAttempts = `UPDATE` + Attempts + `SET error = '' WHERE error <> '' AND intent `
 	EraseLetters  = `UPDATE` + Letters + `SET note = '' WHERE note NOT IN ('', 'erased') AND intent `
 )
@@ -88,7 +88,7 @@ const (
 	lockJob = `UPDATE` + jobs + `SET open = open WHERE id = $1::bigint RETURNING id, job`
 )
 
-// rebase moves up to $1 intents that wait for a retry and were changed in the future, as driver.Decide does.
+// rebase moves up to $1 intents that wait for a retry and were changed in the future, as durable.Decide does.
 const rebase = `WITH c AS MATERIALIZED (SELECT {{now}} AS now)
 	UPDATE` + Intents + `AS t SET next_at = t.next_at - (t.updated - c.now), first_at = t.first_at - (t.updated - c.now),
 		last_at = t.last_at - (t.updated - c.now), taken_at = t.taken_at - (t.updated - c.now), since = t.since - (t.updated - c.now),

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -23,11 +23,11 @@ type Transaction interface {
 	// Now returns the database's time.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Apply is that of driver.Store, in the transaction.
-	Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error)
+	// Apply is that of durable.Store, in the transaction.
+	Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error)
 
-	// Reap is that of driver.Store, in the transaction.
-	Reap(ctx context.Context, limit int) ([]driver.Change, error)
+	// Reap is that of durable.Store, in the transaction.
+	Reap(ctx context.Context, limit int) ([]durable.Change, error)
 }
 
 // Database is where a store keeps its tables. Its methods call their argument again after an error that passes.
@@ -45,7 +45,7 @@ type Database interface {
 	Key(id idempotency.ID) []any
 }
 
-// Verbs are the verbs of driver.Store that are the same in each database.
+// Verbs are the verbs of durable.Store that are the same in each database.
 type Verbs struct{ db Database }
 
 // On returns the verbs of a store.
@@ -79,8 +79,8 @@ func Exists(ctx context.Context, db Database, text string, args ...any) (bool, e
 	return err == nil && found[0], err
 }
 
-// Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
-func (v Verbs) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
+// Reap implements durable.Store. It reads first, without a lock: usually no lease is over.
+func (v Verbs) Reap(ctx context.Context, limit int) (changes []durable.Change, err error) {
 	found, err := Exists(ctx, v.db, findLost)
 	if err != nil || !found || limit <= 0 {
 		return nil, err
@@ -95,7 +95,7 @@ func (v Verbs) Reap(ctx context.Context, limit int) (changes []driver.Change, er
 	return changes, nil
 }
 
-// Rebase implements driver.Store.
+// Rebase implements durable.Store.
 func (v Verbs) Rebase(ctx context.Context, limit int) (n int, err error) {
 	err = v.db.Write(ctx, func(ctx context.Context, t Transaction) error {
 		n = 0 // anew for each try
@@ -107,42 +107,42 @@ func (v Verbs) Rebase(ctx context.Context, limit int) (n int, err error) {
 	return n, err
 }
 
-// Find implements driver.Store.
-func (v Verbs) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
-	if err := driver.ValidID(id); err != nil {
-		return driver.Record{}, err
+// Find implements durable.Store.
+func (v Verbs) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
+	if err := durable.ValidID(id); err != nil {
+		return durable.Record{}, err
 	}
-	found, err := collect(ctx, v.db.Read, find(), v.db.Key(id), func(from Row, r *driver.Record) error {
+	found, err := collect(ctx, v.db.Read, find(), v.db.Key(id), func(from Row, r *durable.Record) error {
 		return Scan(from, IntentColumns, r, &r.Payload, &r.Result)
 	})
 	if err == nil && len(found) == 0 {
-		err = driver.ErrNotFound
+		err = durable.ErrNotFound
 	}
 	if err != nil {
-		return driver.Record{}, err
+		return durable.Record{}, err
 	}
 	return found[0], nil
 }
 
-// Attempts implements driver.Store.
-func (v Verbs) Attempts(ctx context.Context, id idempotency.ID) ([]driver.Attempt, error) {
-	if err := driver.ValidID(id); err != nil {
+// Attempts implements durable.Store.
+func (v Verbs) Attempts(ctx context.Context, id idempotency.ID) ([]durable.Attempt, error) {
+	if err := durable.ValidID(id); err != nil {
 		return nil, err
 	}
-	all, err := collect(ctx, v.db.Read, journal(), v.db.Key(id), func(from Row, a *driver.Attempt) error { return Scan(from, AttemptColumns, a) })
+	all, err := collect(ctx, v.db.Read, journal(), v.db.Key(id), func(from Row, a *durable.Attempt) error { return Scan(from, AttemptColumns, a) })
 	if err == nil && len(all) == 0 {
-		err = driver.ErrNotFound
+		err = durable.ErrNotFound
 	}
-	all = slices.DeleteFunc(all, func(a driver.Attempt) bool { return a.Generation == 0 })
+	all = slices.DeleteFunc(all, func(a durable.Attempt) bool { return a.Generation == 0 })
 	if len(all) == 0 {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b driver.Attempt) int { return cmp.Compare(a.Generation, b.Generation) })
+	slices.SortFunc(all, func(a, b durable.Attempt) int { return cmp.Compare(a.Generation, b.Generation) })
 	return all, err
 }
 
-// DeadLetters implements driver.Store.
-func (v Verbs) DeadLetters(ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int) ([]driver.DeadLetter, error) {
+// DeadLetters implements durable.Store.
+func (v Verbs) DeadLetters(ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int) ([]durable.DeadLetter, error) {
 	if err := filter.Validate(); err != nil {
 		return nil, err
 	}
@@ -150,36 +150,36 @@ func (v Verbs) DeadLetters(ctx context.Context, filter driver.Filter, after *dri
 	return collect(ctx, v.db.List, text, args, scanLetter)
 }
 
-func scanLetter(from Row, l *driver.DeadLetter) error {
+func scanLetter(from Row, l *durable.DeadLetter) error {
 	return Scan(from, LetterColumns, l, &l.ID.Scope, &l.ID.Operation, &l.ID.Key)
 }
 
-// Intents implements driver.Store.
-func (v Verbs) Intents(ctx context.Context, filter driver.Filter, after *driver.Record, limit int) ([]driver.Record, error) {
+// Intents implements durable.Store.
+func (v Verbs) Intents(ctx context.Context, filter durable.Filter, after *durable.Record, limit int) ([]durable.Record, error) {
 	if err := filter.Validate(); err != nil {
 		return nil, err
 	}
 	text, args := PageOfIntents(&filter, after, limit)
-	return collect(ctx, v.db.List, text, args, func(from Row, r *driver.Record) error { return Scan(from, IntentColumns, r) })
+	return collect(ctx, v.db.List, text, args, func(from Row, r *durable.Record) error { return Scan(from, IntentColumns, r) })
 }
 
-// Counts implements driver.Store.
-func (v Verbs) Counts(ctx context.Context, states []driver.State) ([]driver.Count, error) {
-	filter := driver.Filter{States: states}
+// Counts implements durable.Store.
+func (v Verbs) Counts(ctx context.Context, states []durable.State) ([]durable.Count, error) {
+	filter := durable.Filter{States: states}
 	if err := filter.Validate(); err != nil {
 		return nil, err
 	}
-	counts, err := collect(ctx, v.db.List, Counts(states), nil, func(from Row, c *driver.Count) error {
+	counts, err := collect(ctx, v.db.List, Counts(states), nil, func(from Row, c *durable.Count) error {
 		return from.Scan(&c.State, &c.Gateway, &c.Scope, &c.N)
 	})
-	slices.SortFunc(counts, driver.Count.Compare)
+	slices.SortFunc(counts, durable.Count.Compare)
 	return counts, err
 }
 
-// Stats implements driver.Store.
-func (v Verbs) Stats(ctx context.Context) (all driver.Stats, err error) {
+// Stats implements durable.Store.
+func (v Verbs) Stats(ctx context.Context) (all durable.Stats, err error) {
 	err = v.db.Read(ctx, func(ctx context.Context, s Session) error {
-		all = driver.Stats{States: make(map[driver.State]int)}
+		all = durable.Stats{States: make(map[durable.State]int)}
 		return s.Query(ctx, stats, nil, func(from Row) error {
 			var (
 				state, n, due int
@@ -194,7 +194,7 @@ func (v Verbs) Stats(ctx context.Context) (all driver.Stats, err error) {
 }
 
 // addState adds a row of the statement stats.
-func addState(all *driver.Stats, state, n, due int, at time.Time) {
+func addState(all *durable.Stats, state, n, due int, at time.Time) {
 	switch {
 	case state == -2:
 		all.DeadInDoubt = n
@@ -206,12 +206,12 @@ func addState(all *driver.Stats, state, n, due int, at time.Time) {
 		all.Oldest = at
 	}
 	all.Due += due
-	all.States[driver.State(state)] += n
+	all.States[durable.State(state)] += n
 }
 
-// Holds implements driver.Store.
-func (v Verbs) Holds(ctx context.Context) ([]driver.Hold, error) {
-	holds, err := collect(ctx, v.db.Read, currentHolds, nil, func(from Row, h *driver.Hold) error {
+// Holds implements durable.Store.
+func (v Verbs) Holds(ctx context.Context) ([]durable.Hold, error) {
+	holds, err := collect(ctx, v.db.Read, currentHolds, nil, func(from Row, h *durable.Hold) error {
 		return from.Scan(&h.Gateway, moment{&h.Since}, moment{&h.Until}, &h.By, &h.Note)
 	})
 	if err != nil {
@@ -221,21 +221,21 @@ func (v Verbs) Holds(ctx context.Context) ([]driver.Hold, error) {
 	return append(holds, waits...), err
 }
 
-func scanWait(from Row, h *driver.Hold) error {
+func scanWait(from Row, h *durable.Hold) error {
 	h.Provider = true
 	return from.Scan(&h.Gateway, &h.Scope, moment{&h.Since}, moment{&h.Until}, &h.Note)
 }
 
 // ReadWaits reads the providers' holds that are in effect.
-func ReadWaits(ctx context.Context, s Session) ([]driver.Hold, error) {
+func ReadWaits(ctx context.Context, s Session) ([]durable.Hold, error) {
 	return rowsOf(ctx, s, CurrentWaits, nil, scanWait)
 }
 
 // forgetAfter is how long the row of a provider's hold stays after its end.
 const forgetAfter = 24 * time.Hour
 
-// SetHold implements driver.Store.
-func (v Verbs) SetHold(ctx context.Context, hold driver.Hold) error {
+// SetHold implements durable.Store.
+func (v Verbs) SetHold(ctx context.Context, hold durable.Hold) error {
 	if err := hold.Validate(); err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (v Verbs) SetHold(ctx context.Context, hold driver.Hold) error {
 }
 
 // release ends the holds of a gateway by a person and by the provider.
-func release(ctx context.Context, t Transaction, hold *driver.Hold) error {
+func release(ctx context.Context, t Transaction, hold *durable.Hold) error {
 	released := 0
 	count := func(Row) error {
 		released++
@@ -270,7 +270,7 @@ func release(ctx context.Context, t Transaction, hold *driver.Hold) error {
 	}
 	err := t.Query(ctx, releaseWaits, []any{hold.Gateway}, count)
 	if err == nil && released == 0 {
-		err = driver.ErrNotFound
+		err = durable.ErrNotFound
 	}
 	return err
 }

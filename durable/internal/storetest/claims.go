@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // testClaim (D1): Claim claims due intents, and no others.
@@ -18,7 +18,7 @@ func (k *kit) testClaim() {
 	later := k.must(enqueue(inAnHour("a")))
 	k.claimOne(k.must(enqueue(held)))
 	k.must(enqueue(canceled))
-	k.must(event(driver.EventCancel, canceled.ID))
+	k.must(event(durable.EventCancel, canceled.ID))
 	r := k.claimOne(k.must(enqueue(done)))
 	k.must(success(&r))
 	beside, due := k.must(enqueue(intent("a"))), k.must(enqueue(ready))
@@ -29,25 +29,25 @@ func (k *kit) testClaim() {
 
 	changes := k.claim(claim("other"), due, k.must(enqueue(stray)))
 	require.Len(k, changes, 2)
-	slices.SortFunc(changes, func(a, b driver.Change) int { return a.Record.CreatedAt.Compare(b.Record.CreatedAt) })
+	slices.SortFunc(changes, func(a, b durable.Change) int { return a.Record.CreatedAt.Compare(b.Record.CreatedAt) })
 	assert.Equal(k, ready.ID, changes[0].Record.ID)
 	assert.NotNil(k, changes[0].StartedAttempt)
-	assert.Equal(k, driver.StateSending, changes[0].Record.State)
+	assert.Equal(k, durable.StateSending, changes[0].Record.State)
 	assert.Equal(k, "other", changes[0].Record.Worker)
 	assert.Equal(k, ready.Payload, changes[0].Record.Payload)
 	assert.Equal(k, stray.ID, changes[1].Record.ID)
 	assert.Nil(k, changes[1].StartedAttempt)
-	assert.Equal(k, driver.ReasonNoGateway, changes[1].DeadLettered.Reason)
+	assert.Equal(k, durable.ReasonNoGateway, changes[1].DeadLettered.Reason)
 	assert.Empty(k, k.claim(claim("third")), "claimed twice")
 }
 
 // many enqueues n intents of a scope.
-func (k *kit) many(scope string, n int) []driver.Record {
-	return k.manyOf(driver.QueueKey{Scope: scope, Gateway: gateway}, n)
+func (k *kit) many(scope string, n int) []durable.Record {
+	return k.manyOf(durable.QueueKey{Scope: scope, Gateway: gateway}, n)
 }
 
-func (k *kit) manyOf(queue driver.QueueKey, n int) []driver.Record {
-	events := make([]driver.Event, n)
+func (k *kit) manyOf(queue durable.QueueKey, n int) []durable.Record {
+	events := make([]durable.Event, n)
 	for i := range events {
 		events[i] = enqueue(intent(queue.Scope))
 		events[i].Intent.Gateway = queue.Gateway
@@ -68,9 +68,9 @@ func (k *kit) testFairness() {
 	// Claims of one intent, each with the cursor of the claim before it.
 	k.many("a", 2)
 	k.many("b", 2)
-	behind := func(scope string, limit int) []driver.Change {
+	behind := func(scope string, limit int) []durable.Change {
 		c.Limit = limit
-		allow(&c, func(a *driver.Allowance) { a.Cursor = scope })
+		allow(&c, func(a *durable.Allowance) { a.Cursor = scope })
 		return k.claim(c)
 	}
 	order := []string{"a"}
@@ -88,10 +88,10 @@ func (k *kit) testFairness() {
 
 	// In one scope, the intent that is due longest is first.
 	for _, late := range k.many("q", 3) {
-		k.must(event(driver.EventCancel, late.ID))
+		k.must(event(durable.EventCancel, late.ID))
 	}
 	want := k.shuffled("q")
-	var got []driver.Record
+	var got []durable.Record
 	k.eventually("a turn", func() bool {
 		for _, change := range behind("p", 1) {
 			if change.Record.ID.Scope == "q" {
@@ -104,7 +104,7 @@ func (k *kit) testFairness() {
 }
 
 // inOrder checks that these intents were claimed, in the order in which they are due.
-func (k *kit) inOrder(got, want []driver.Record) {
+func (k *kit) inOrder(got, want []durable.Record) {
 	require.Len(k, got, len(want))
 	for i := range want {
 		assert.Equal(k, want[i].ID, got[i].ID, "claim %d is of what is due at %v, want at %v", i, got[i].NextAt, want[i].NextAt)
@@ -129,7 +129,7 @@ func (k *kit) testDue() {
 	// All are due now, in another order than that of their inserts.
 	want := k.shuffled("d")
 	k.eventually("the last of them", func() bool { return !k.now().Before(want[len(want)-1].NextAt) })
-	var got []driver.Record
+	var got []durable.Record
 	for _, c.Limit = range []int{1, 3} {
 		for _, change := range k.claim(c) {
 			got = append(got, change.Record)
@@ -140,9 +140,9 @@ func (k *kit) testDue() {
 
 // shuffled enqueues four intents that will soon be due. It returns them in the order in which
 // they are due, which is another one.
-func (k *kit) shuffled(scope string) []driver.Record {
+func (k *kit) shuffled(scope string) []durable.Record {
 	for step := 20 * time.Millisecond; ; step *= 2 {
-		var events []driver.Event
+		var events []durable.Event
 		start := time.Now()
 		for _, at := range []time.Duration{3 * step, step, 4 * step, 2 * step} {
 			in := intent(scope)
@@ -152,10 +152,10 @@ func (k *kit) shuffled(scope string) []driver.Record {
 		all := k.applyAll(events...)
 		first, second, third, fourth := all[1], all[3], all[0], all[2]
 		if first.NextAt.Before(second.NextAt) && second.NextAt.Before(third.NextAt) {
-			return []driver.Record{first, second, third, fourth}
+			return []durable.Record{first, second, third, fourth}
 		}
 		for i := range events { // too slow: they were due when they were enqueued
-			k.must(event(driver.EventCancel, events[i].ID()))
+			k.must(event(durable.EventCancel, events[i].ID()))
 		}
 	}
 }
@@ -184,11 +184,11 @@ func (k *kit) testClock() {
 
 // testShares (D9) limits the number of intents of a scope that a worker holds.
 func (k *kit) testShares() {
-	a, b := driver.QueueKey{Scope: "a", Gateway: gateway}, driver.QueueKey{Scope: "b", Gateway: gateway}
+	a, b := durable.QueueKey{Scope: "a", Gateway: gateway}, durable.QueueKey{Scope: "b", Gateway: gateway}
 	k.many("a", 20)
 	k.many("b", 2)
 	c := claim("w")
-	allow(&c, func(a *driver.Allowance) { a.PerScope = 5 })
+	allow(&c, func(a *durable.Allowance) { a.PerScope = 5 })
 	assert.Equal(k, queues{a: 5, b: 2}, queuesOf(k.claim(c)))
 	k.many("b", 1)
 	c.InFlight = queues{a: 5, b: 2}
@@ -202,22 +202,22 @@ func (k *kit) testShares() {
 
 // testGateways limits the number of intents of each gateway in a claim.
 func (k *kit) testGateways() {
-	a, b, beside := driver.QueueKey{Scope: "a", Gateway: gateway}, driver.QueueKey{Scope: "b", Gateway: gateway},
-		driver.QueueKey{Scope: "a", Gateway: mute}
+	a, b, beside := durable.QueueKey{Scope: "a", Gateway: gateway}, durable.QueueKey{Scope: "b", Gateway: gateway},
+		durable.QueueKey{Scope: "a", Gateway: mute}
 	for _, row := range []struct {
 		name           string
 		limit          int
-		allowed, other driver.Allowance
+		allowed, other durable.Allowance
 		inFlight, want queues // of 100 intents of a, 20 of b, and 6 others
 	}{
-		{"each its limit", 40, driver.Allowance{Limit: 20, PerScope: 40}, driver.Allowance{Limit: 20, PerScope: 40}, nil, queues{a: 10, b: 10, beside: 6}},
-		{"none of one", 40, driver.Allowance{PerScope: 40}, driver.Allowance{Limit: 4, PerScope: 40}, nil, queues{beside: 4}},
-		{"both take turns", 10, driver.Allowance{Limit: 20, PerScope: 40}, driver.Allowance{Limit: 20, PerScope: 40}, nil, queues{a: 3, b: 2, beside: 5}},
+		{"each its limit", 40, durable.Allowance{Limit: 20, PerScope: 40}, durable.Allowance{Limit: 20, PerScope: 40}, nil, queues{a: 10, b: 10, beside: 6}},
+		{"none of one", 40, durable.Allowance{PerScope: 40}, durable.Allowance{Limit: 4, PerScope: 40}, nil, queues{beside: 4}},
+		{"both take turns", 10, durable.Allowance{Limit: 20, PerScope: 40}, durable.Allowance{Limit: 20, PerScope: 40}, nil, queues{a: 3, b: 2, beside: 5}},
 		{
-			"a scope has its part", 40, driver.Allowance{Limit: 20, PerScope: 6}, driver.Allowance{Limit: 20, PerScope: 6}, queues{a: 6, b: 1},
+			"a scope has its part", 40, durable.Allowance{Limit: 20, PerScope: 6}, durable.Allowance{Limit: 20, PerScope: 6}, queues{a: 6, b: 1},
 			queues{b: 5, beside: 6},
 		},
-		{"behind the cursor", 40, driver.Allowance{Limit: 1, PerScope: 40, Cursor: "a"}, driver.Allowance{Limit: 20, PerScope: 40}, nil, queues{b: 1, beside: 6}},
+		{"behind the cursor", 40, durable.Allowance{Limit: 1, PerScope: 40, Cursor: "a"}, durable.Allowance{Limit: 20, PerScope: 40}, nil, queues{b: 1, beside: 6}},
 	} {
 		k.T.Run(row.name, func(t *testing.T) {
 			k := newKit(t, k.Suite)
@@ -226,7 +226,7 @@ func (k *kit) testGateways() {
 			k.manyOf(beside, 6)
 			row.allowed.Terms = terms[gateway]
 			c := claim("w")
-			c.Limit, c.InFlight, c.Gateways = row.limit, row.inFlight, map[string]driver.Allowance{gateway: row.allowed, mute: row.other}
+			c.Limit, c.InFlight, c.Gateways = row.limit, row.inFlight, map[string]durable.Allowance{gateway: row.allowed, mute: row.other}
 			assert.Equal(k, row.want, queuesOf(k.claim(c)))
 		})
 	}
@@ -238,28 +238,28 @@ func (k *kit) testStats() {
 	later := k.must(enqueue(inAnHour("b")))
 	oldest := k.must(enqueue(intent("c"))).NextAt
 	before := k.stats()
-	assert.Equal(k, map[driver.State]int{driver.StatePending: 5}, before.States)
+	assert.Equal(k, map[durable.State]int{durable.StatePending: 5}, before.States)
 	assert.Equal(k, 4, before.Due)
 	assert.False(k, before.Oldest.IsZero() || before.Oldest.After(oldest), "the oldest is %v", before.Oldest)
 	assert.Zero(k, before.Workers)
 	c := claim("w")
 	c.Limit = 1
 	k.claim(c)
-	k.must(event(driver.EventCancel, later.ID))
+	k.must(event(durable.EventCancel, later.ID))
 	k.beat("gone", 0)
 	after := k.stats()
-	assert.Equal(k, map[driver.State]int{driver.StatePending: 3, driver.StateSending: 1, driver.StateCanceled: 1}, after.States)
+	assert.Equal(k, map[durable.State]int{durable.StatePending: 3, durable.StateSending: 1, durable.StateCanceled: 1}, after.States)
 	assert.Equal(k, 3, after.Due)
 	assert.Equal(k, 1, after.Workers)
 	assert.False(k, after.Now.Before(before.Now), "Stats at %v, and then at %v", before.Now, after.Now)
 	// The intent of a dead worker is not being sent.
 	k.beat("w", time.Millisecond)
-	k.reach(driver.StateDead, true)
-	k.reach(driver.StateDead, true)
-	k.reach(driver.StateDead, false)
-	k.eventually("the end of the lease", func() bool { return k.stats().States[driver.StateUnknown] == 1 })
+	k.reach(durable.StateDead, true)
+	k.reach(durable.StateDead, true)
+	k.reach(durable.StateDead, false)
+	k.eventually("the end of the lease", func() bool { return k.stats().States[durable.StateUnknown] == 1 })
 	dead := k.stats()
-	assert.Zero(k, dead.States[driver.StateSending])
-	assert.Equal(k, 3, dead.States[driver.StateDead])
+	assert.Zero(k, dead.States[durable.StateSending])
+	assert.Equal(k, 3, dead.States[durable.StateDead])
 	assert.Equal(k, 2, dead.DeadInDoubt)
 }

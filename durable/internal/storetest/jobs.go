@@ -10,32 +10,32 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // dead returns n new dead intents.
-func (k *kit) dead(n int) (all []driver.Record) {
+func (k *kit) dead(n int) (all []durable.Record) {
 	for range n {
-		all = append(all, k.reach(driver.StateDead, false))
+		all = append(all, k.reach(durable.StateDead, false))
 	}
 	return all
 }
 
 // open returns the open dead letters.
-func (k *kit) open() []driver.DeadLetter {
-	open, err := k.store.DeadLetters(k.ctx(), driver.Filter{}, nil, 10000)
+func (k *kit) open() []durable.DeadLetter {
+	open, err := k.store.DeadLetters(k.ctx(), durable.Filter{}, nil, 10000)
 	require.NoError(k, err)
 	return open
 }
 
-func (k *kit) addJob(job driver.Job) driver.Job {
+func (k *kit) addJob(job durable.Job) durable.Job {
 	job, err := k.store.AddJob(k.ctx(), job)
 	require.NoError(k, err)
 	return job
 }
 
 // workJob works a page, and checks that each change is stored.
-func (k *kit) workJob(handle, limit int) driver.Job {
+func (k *kit) workJob(handle, limit int) durable.Job {
 	job, changes, err := k.handle(handle).WorkJob(k.ctx(), limit)
 	require.NoError(k, err)
 	for i := range changes {
@@ -48,7 +48,7 @@ func (k *kit) workJob(handle, limit int) driver.Job {
 }
 
 // checkJobs compares the newest jobs with those that the verbs have returned.
-func (k *kit) checkJobs(limit int, want ...driver.Job) {
+func (k *kit) checkJobs(limit int, want ...durable.Job) {
 	got, err := k.again.Jobs(k.ctx(), limit)
 	require.NoError(k, err)
 	equalRows(k, want, got)
@@ -60,7 +60,7 @@ func (k *kit) testJobs() {
 	assert.Empty(k, k.workJob(0, 10).ID, "without a job")
 	dead := k.dead(25)
 	seenAt := k.open()[24].DeadAt.Add(time.Microsecond)
-	request := driver.Job{Filter: driver.Filter{Until: seenAt, NewestFirst: true, IncludeResolved: true}, By: "ann", Note: "why", PerSecond: .01}
+	request := durable.Job{Filter: durable.Filter{Until: seenAt, NewestFirst: true, IncludeResolved: true}, By: "ann", Note: "why", PerSecond: .01}
 	k.eventually("a later time", func() bool { // the clock of a store may have milliseconds
 		return k.must(enqueue(intent("clock"))).CreatedAt.After(seenAt)
 	})
@@ -87,7 +87,7 @@ func (k *kit) testJobs() {
 	_, _, err = k.store.WorkJob(gone, 10)
 	require.ErrorIs(k, err, context.Canceled)
 	assert.Len(k, k.open(), 26)
-	k.must(event(driver.EventRedrive, dead[3].ID)) // by a person: it is not of the job any more
+	k.must(event(durable.EventRedrive, dead[3].ID)) // by a person: it is not of the job any more
 	for i, want := range []struct{ redriven, open int }{{10, 15}, {20, 5}, {24, 1}} {
 		job = k.workJob(i, 10)
 		assert.Equal(k, want.redriven, job.Redriven, "page %d", i)
@@ -109,7 +109,7 @@ func (k *kit) testJobs() {
 	}
 
 	k.dead(12)
-	request.Filter = driver.Filter{}
+	request.Filter = durable.Filter{}
 	third := k.addJob(request)
 	got := k.workJob(0, 5)
 	assert.Equal(k, other.ID, got.ID, "the oldest open job")
@@ -120,16 +120,16 @@ func (k *kit) testJobs() {
 	assert.Equal(k, 5, got.Redriven)
 	for _, row := range []struct {
 		name string
-		id   driver.JobID
+		id   durable.JobID
 		by   string
 		want error
 	}{
-		{"by no person: invalid", third.ID, "", driver.ErrInvalid},
-		{"no such job: not found", "1234", "bob", driver.ErrNotFound},
-		{"no number: not found", "x", "bob", driver.ErrNotFound},
+		{"by no person: invalid", third.ID, "", durable.ErrInvalid},
+		{"no such job: not found", "1234", "bob", durable.ErrNotFound},
+		{"no number: not found", "x", "bob", durable.ErrNotFound},
 		{"in the middle: canceled", third.ID, "bob", nil},
-		{"again: invalid state", third.ID, "bob", driver.ErrInvalidState},
-		{"finished: invalid state", job.ID, "bob", driver.ErrInvalidState},
+		{"again: invalid state", third.ID, "bob", durable.ErrInvalidState},
+		{"finished: invalid state", job.ID, "bob", durable.ErrInvalidState},
 	} {
 		assert.ErrorIs(k, k.again.CancelJob(k.ctx(), row.id, row.by), row.want, row.name)
 	}
@@ -144,15 +144,15 @@ func (k *kit) testJobs() {
 
 // testJobsInvalid adds invalid jobs.
 func (k *kit) testJobsInvalid() {
-	for name, job := range map[string]driver.Job{
+	for name, job := range map[string]durable.Job{
 		"no rate":       {},
 		"no number":     {PerSecond: math.NaN()},
 		"infinite":      {PerSecond: math.Inf(-1)},
-		"no UTF-8":      {PerSecond: 1, Filter: driver.Filter{Scope: "\xff"}},
-		"no such state": {PerSecond: 1, Filter: driver.Filter{States: []driver.State{99}}},
-		"a year":        {PerSecond: 1, Filter: driver.Filter{From: time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		"no UTF-8":      {PerSecond: 1, Filter: durable.Filter{Scope: "\xff"}},
+		"no such state": {PerSecond: 1, Filter: durable.Filter{States: []durable.State{99}}},
+		"a year":        {PerSecond: 1, Filter: durable.Filter{From: time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC)}},
 	} {
-		assert.ErrorIs(k, ignored(k.store.AddJob(k.ctx(), job)), driver.ErrInvalid, name)
+		assert.ErrorIs(k, ignored(k.store.AddJob(k.ctx(), job)), durable.ErrInvalid, name)
 	}
 	k.checkJobs(10)
 }
@@ -163,14 +163,14 @@ func (k *kit) raceJobs() {
 	const raced = 60
 	dead := k.dead(raced)
 	var byPersons atomic.Int64
-	for _, f := range []driver.Filter{{}, {Code: "code"}, {Reason: driver.ReasonDeclined}} {
-		k.addJob(driver.Job{Filter: f, PerSecond: -1})
+	for _, f := range []durable.Filter{{}, {Code: "code"}, {Reason: durable.ReasonDeclined}} {
+		k.addJob(durable.Job{Filter: f, PerSecond: -1})
 	}
 	ctx := k.ctx()
 	together(6, func(i int) {
 		if i < 2 {
 			for j := i; j < len(dead); j += 5 {
-				results, err := k.handle(i).Apply(ctx, []driver.Event{dead[j].Seen().Event(driver.EventRedrive)})
+				results, err := k.handle(i).Apply(ctx, []durable.Event{dead[j].Seen().Event(durable.EventRedrive)})
 				if assert.NoError(k, err) && results[0].Err == nil {
 					byPersons.Add(1)
 				}
@@ -187,7 +187,7 @@ func (k *kit) raceJobs() {
 			}
 		}
 	})
-	for job := (driver.Job{ID: "any"}); job.ID != ""; { // what was left
+	for job := (durable.Job{ID: "any"}); job.ID != ""; { // what was left
 		job = k.workJob(0, 7)
 	}
 	counted := int(byPersons.Load())
@@ -199,7 +199,7 @@ func (k *kit) raceJobs() {
 	assert.Empty(k, k.open())
 	assert.Equal(k, raced, counted)
 	for i := range dead {
-		assert.Equal(k, driver.StateWaiting, k.look(dead[i].ID).State)
+		assert.Equal(k, durable.StateWaiting, k.look(dead[i].ID).State)
 	}
 }
 
@@ -215,17 +215,17 @@ func (k *kit) raceRedrive() {
 	ctx := k.ctx()
 	var redriven atomic.Int64
 	together(raceIDs*racers, func(i int) {
-		results, err := k.handle(i/raceIDs).Apply(ctx, []driver.Event{dead[i%raceIDs].Seen().Event(driver.EventRedrive)})
+		results, err := k.handle(i/raceIDs).Apply(ctx, []durable.Event{dead[i%raceIDs].Seen().Event(durable.EventRedrive)})
 		switch {
 		case !assert.NoError(k, err):
 		case results[0].Err == nil:
 			redriven.Add(1)
 		default:
-			assert.ErrorIs(k, results[0].Err, driver.ErrStale)
+			assert.ErrorIs(k, results[0].Err, durable.ErrStale)
 		}
 	})
 	assert.EqualValues(k, raceIDs, redriven.Load())
 	for i := range dead {
-		assert.Equal(k, driver.StateWaiting, k.look(dead[i].ID).State)
+		assert.Equal(k, durable.StateWaiting, k.look(dead[i].ID).State)
 	}
 }

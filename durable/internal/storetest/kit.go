@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -27,7 +27,7 @@ const (
 )
 
 // terms are the terms of all claims.
-var terms = map[string]driver.Terms{ //nolint:gochecknoglobals // constant
+var terms = map[string]durable.Terms{ //nolint:gochecknoglobals // constant
 	gateway: {KeyTTL: time.Hour, CanQuery: true},
 	mute:    {},
 }
@@ -37,15 +37,15 @@ type kit struct {
 	Suite
 	*testing.T
 
-	store driver.Store
-	again driver.Store // the same as store if there is only one
+	store durable.Store
+	again durable.Store // the same as store if there is only one
 
-	journals map[idempotency.ID]*driver.Journal // as expected, from the results of the verbs
+	journals map[idempotency.ID]*durable.Journal // as expected, from the results of the verbs
 }
 
 func newKit(t *testing.T, s Suite) *kit {
 	t.Helper()
-	k := &kit{Suite: s, T: t, store: s.Open(t), journals: make(map[idempotency.ID]*driver.Journal)}
+	k := &kit{Suite: s, T: t, store: s.Open(t), journals: make(map[idempotency.ID]*durable.Journal)}
 	k.again = k.store
 	if s.Again != nil {
 		k.again = s.Again(t, k.store)
@@ -54,7 +54,7 @@ func newKit(t *testing.T, s Suite) *kit {
 }
 
 // handle returns the Store of the i-th of several processes.
-func (k *kit) handle(i int) driver.Store {
+func (k *kit) handle(i int) durable.Store {
 	if i%2 == 1 {
 		return k.again
 	}
@@ -69,74 +69,74 @@ func (k *kit) ctx() context.Context {
 }
 
 // intent returns a new intent of a scope.
-func intent(scope string) driver.Intent {
-	return driver.Intent{
+func intent(scope string) durable.Intent {
+	return durable.Intent{
 		ID:      idempotency.ID{Scope: scope, Operation: "POST /charges", Key: rand.Text()},
 		Gateway: gateway, Payload: []byte(`{"amount":100}`), Batch: "batch", Row: 7,
 	}
 }
 
 // inAnHour returns a new intent that is not due yet.
-func inAnHour(scope string) driver.Intent {
+func inAnHour(scope string) durable.Intent {
 	in := intent(scope)
 	in.NotBefore = time.Now().Add(time.Hour)
 	return in
 }
 
-func enqueue(in driver.Intent) driver.Event {
-	return driver.Event{Kind: driver.EventEnqueue, Intent: in}
+func enqueue(in durable.Intent) durable.Event {
+	return durable.Event{Kind: durable.EventEnqueue, Intent: in}
 }
 
 // finish ends the attempt that a claim began.
-func finish(r *driver.Record, outcome driver.Outcome, decision driver.Decision) driver.Event {
-	return driver.Event{
-		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+func finish(r *durable.Record, outcome durable.Outcome, decision durable.Decision) durable.Event {
+	return durable.Event{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
 		Terms: new(terms[r.Gateway]), Outcome: outcome, Decision: decision,
 	}
 }
 
 // success ends the attempt with success.
-func success(r *driver.Record) driver.Event {
-	return finish(r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{})
+func success(r *durable.Record) durable.Event {
+	return finish(r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{})
 }
 
-func event(kind driver.EventKind, id idempotency.ID) driver.Event {
-	return driver.Event{Kind: kind, Intent: driver.Intent{ID: id}, By: "ann", Note: "why"}
+func event(kind durable.EventKind, id idempotency.ID) durable.Event {
+	return durable.Event{Kind: kind, Intent: durable.Intent{ID: id}, By: "ann", Note: "why"}
 }
 
 // changed is the event after a change.
-func changed(e driver.Event, change func(*driver.Event)) driver.Event {
+func changed(e durable.Event, change func(*durable.Event)) durable.Event {
 	change(&e)
 	return e
 }
 
 // claim returns a claim without limits.
-func claim(name string) driver.Claim {
-	c := driver.Claim{Worker: name, Lease: time.Hour, Limit: 1000, Gateways: make(map[string]driver.Allowance)}
+func claim(name string) durable.Claim {
+	c := durable.Claim{Worker: name, Lease: time.Hour, Limit: 1000, Gateways: make(map[string]durable.Allowance)}
 	for name := range terms {
-		c.Gateways[name] = driver.Allowance{Terms: terms[name], Limit: 1000, PerScope: 1000}
+		c.Gateways[name] = durable.Allowance{Terms: terms[name], Limit: 1000, PerScope: 1000}
 	}
 	return c
 }
 
 // alone returns a claim of a suspect.
-func alone() driver.Claim {
+func alone() durable.Claim {
 	c := claim(worker)
 	c.Alone = true
 	return c
 }
 
 // allow changes the allowance of the gateway that most tests use.
-func allow(c *driver.Claim, change func(*driver.Allowance)) {
+func allow(c *durable.Claim, change func(*durable.Allowance)) {
 	a := c.Gateways[gateway]
 	change(&a)
 	c.Gateways[gateway] = a
 }
 
 // apply applies one event, and compares the result with Decide.
-func (k *kit) apply(e driver.Event) driver.Result {
+func (k *kit) apply(e durable.Event) durable.Result {
 	before := k.look(e.ID())
-	results, err := k.store.Apply(k.ctx(), []driver.Event{e})
+	results, err := k.store.Apply(k.ctx(), []durable.Event{e})
 	require.NoError(k, err)
 	require.Len(k, results, 1)
 	k.checkResult(before, e, &results[0])
@@ -144,14 +144,14 @@ func (k *kit) apply(e driver.Event) driver.Result {
 }
 
 // must applies an event that must succeed, and returns the record.
-func (k *kit) must(e driver.Event) driver.Record {
+func (k *kit) must(e durable.Event) durable.Record {
 	result := k.apply(e)
 	require.NoError(k, result.Err, "%v of an intent that is %v", e.Kind, result.Before)
 	return result.Record
 }
 
 // applyAll applies events that must succeed, in one commit, and returns the records.
-func (k *kit) applyAll(events ...driver.Event) (records []driver.Record) {
+func (k *kit) applyAll(events ...durable.Event) (records []durable.Record) {
 	results, err := k.store.Apply(k.ctx(), events)
 	require.NoError(k, err)
 	for i := range results {
@@ -163,9 +163,9 @@ func (k *kit) applyAll(events ...driver.Event) (records []driver.Record) {
 }
 
 // look reads a record; nil: there is none.
-func (k *kit) look(id idempotency.ID) *driver.Record {
+func (k *kit) look(id idempotency.ID) *durable.Record {
 	record, err := k.again.Find(k.ctx(), id)
-	if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
+	if errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrInvalid) {
 		return nil
 	}
 	require.NoError(k, err)
@@ -174,12 +174,12 @@ func (k *kit) look(id idempotency.ID) *driver.Record {
 
 // checkResult compares a result with Decide, and the stored record with the result. It completes
 // the result with values that the store has not read.
-func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Result) {
+func (k *kit) checkResult(before *durable.Record, e durable.Event, got *durable.Result) {
 	now := got.Record.UpdatedAt
-	if got.Step == driver.StepKeep {
+	if got.Step == durable.StepKeep {
 		now = time.Now() // nothing was written, so the time is not known
 	}
-	want, err := driver.Decide(before, &e, now)
+	want, err := durable.Decide(before, &e, now)
 	if err != nil {
 		require.EqualError(k, got.Err, err.Error(), "%v", e.Kind)
 	}
@@ -192,7 +192,7 @@ func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Res
 }
 
 // complete sets the values of a record that the store has not read.
-func complete(got, want *driver.Record) {
+func complete(got, want *durable.Record) {
 	if len(got.Payload) == 0 {
 		got.Payload = want.Payload
 	}
@@ -202,12 +202,12 @@ func complete(got, want *driver.Record) {
 }
 
 // whole and stored make nil of empty values, so that they are equal.
-func whole(c driver.Change) driver.Change {
+func whole(c durable.Change) durable.Change {
 	c.Record = stored(c.Record)
 	return c
 }
 
-func stored(r driver.Record) driver.Record {
+func stored(r durable.Record) durable.Record {
 	if len(r.Payload) == 0 {
 		r.Payload = nil
 	}
@@ -218,24 +218,24 @@ func stored(r driver.Record) driver.Record {
 }
 
 // note adds a result to the expected journals and dead letters.
-func (k *kit) note(c *driver.Change) { k.journal(c.Record.ID).Add(c) }
+func (k *kit) note(c *durable.Change) { k.journal(c.Record.ID).Add(c) }
 
 // journal returns what is expected of an intent.
-func (k *kit) journal(id idempotency.ID) *driver.Journal {
+func (k *kit) journal(id idempotency.ID) *durable.Journal {
 	if k.journals[id] == nil {
-		k.journals[id] = new(driver.Journal)
+		k.journals[id] = new(durable.Journal)
 	}
 	return k.journals[id]
 }
 
 // checkStored compares the stored record with the result of the verb.
-func (k *kit) checkStored(want *driver.Record) {
+func (k *kit) checkStored(want *durable.Record) {
 	got := k.look(want.ID)
 	require.NotNil(k, got, "it is %v", want.State)
 	require.Equal(k, stored(*want), stored(*got), "Find differs from the result of the verb")
 	attempts, err := k.again.Attempts(k.ctx(), want.ID)
 	require.NoError(k, err)
-	letters, err := k.again.DeadLetters(k.ctx(), driver.Filter{
+	letters, err := k.again.DeadLetters(k.ctx(), durable.Filter{
 		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, IncludeResolved: true,
 	}, nil, 1000)
 	require.NoError(k, err)
@@ -250,7 +250,7 @@ func equalRows[T any](k *kit, want, got []T, message ...any) {
 }
 
 // claim claims, and compares each change with Decide.
-func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
+func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change {
 	claimed, err := k.store.Claim(k.ctx(), c)
 	require.NoError(k, err)
 	assert.True(k, claimed.Lease == 0 || claimed.Lease >= c.Lease*9/10, "a claim gives a lease of %v", claimed.Lease)
@@ -261,7 +261,7 @@ func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 			if before[j].ID != change.Record.ID {
 				continue
 			}
-			want, err := driver.Decide(&before[j], new(c.Event(&before[j])), change.Record.UpdatedAt)
+			want, err := durable.Decide(&before[j], new(c.Event(&before[j])), change.Record.UpdatedAt)
 			require.NoError(k, err)
 			require.Equal(k, whole(want), whole(*change), "a claim is not as Decide says")
 		}
@@ -271,14 +271,14 @@ func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 }
 
 // claimID claims an intent and no other.
-func (k *kit) claimID(id idempotency.ID, before ...driver.Record) []driver.Change {
+func (k *kit) claimID(id idempotency.ID, before ...durable.Record) []durable.Change {
 	c := claim(worker)
 	c.ID = &id
 	return k.claim(c, before...)
 }
 
 // claimOne claims an intent that can be claimed.
-func (k *kit) claimOne(before driver.Record) driver.Record {
+func (k *kit) claimOne(before durable.Record) durable.Record {
 	changes := k.claimID(before.ID, before)
 	require.Len(k, changes, 1, "it is %v, due at %v", before.State, before.NextAt)
 	return changes[0].Record
@@ -291,7 +291,7 @@ func (k *kit) beat(name string, lease time.Duration) {
 }
 
 // stats returns the numbers of the store.
-func (k *kit) stats() driver.Stats {
+func (k *kit) stats() durable.Stats {
 	stats, err := k.store.Stats(k.ctx())
 	require.NoError(k, err)
 	return stats
@@ -322,7 +322,7 @@ func (k *kit) eventually(what string, f func() bool) {
 }
 
 // scopes are those of the changes.
-func scopes(changes []driver.Change) []string {
+func scopes(changes []durable.Change) []string {
 	names := make([]string, len(changes))
 	for i := range changes {
 		names[i] = changes[i].Record.ID.Scope
@@ -331,13 +331,13 @@ func scopes(changes []driver.Change) []string {
 }
 
 // queues are the numbers of intents of each queue.
-type queues map[driver.QueueKey]int
+type queues map[durable.QueueKey]int
 
 // queuesOf counts the changes.
-func queuesOf(changes []driver.Change) queues {
+func queuesOf(changes []durable.Change) queues {
 	n := make(queues)
 	for i := range changes {
-		n[driver.QueueKeyOf(&changes[i].Record)]++
+		n[durable.QueueKeyOf(&changes[i].Record)]++
 	}
 	return n
 }

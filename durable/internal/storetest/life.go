@@ -9,54 +9,54 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // outcome returns an outcome of a class.
-func outcome(class driver.Class) driver.Outcome {
-	return driver.Outcome{
+func outcome(class durable.Class) durable.Outcome {
+	return durable.Outcome{
 		Class: class, Code: "code", Reference: "ref", Status: 418, Result: []byte("result"), Err: errors.New("text"), //nolint:err113 // any
 	}
 }
 
 // doubtful reports whether each intent of the state is in doubt.
-func doubtful(state driver.State) bool {
-	return state == driver.StateUnknown || state == driver.StateQuerying
+func doubtful(state durable.State) bool {
+	return state == durable.StateUnknown || state == durable.StateQuerying
 }
 
 // reach brings a new intent to a state. doubt distinguishes dead intents that are in doubt.
-func (k *kit) reach(state driver.State, doubt bool) driver.Record {
+func (k *kit) reach(state durable.State, doubt bool) durable.Record {
 	return k.reachWith(intent("reach"), state, doubt)
 }
 
-func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver.Record {
+func (k *kit) reachWith(in durable.Intent, state durable.State, doubt bool) durable.Record {
 	r := k.must(enqueue(in))
-	step := func(class driver.Class, do driver.Action) {
+	step := func(class durable.Class, do durable.Action) {
 		r = k.claimOne(r)
-		r = k.must(finish(&r, outcome(class), driver.Decision{Action: do}))
+		r = k.must(finish(&r, outcome(class), durable.Decision{Action: do}))
 	}
 	switch state {
-	case driver.StateWaiting:
-		step(driver.ClassFailed, driver.Retry)
-	case driver.StateSending:
+	case durable.StateWaiting:
+		step(durable.ClassFailed, durable.Retry)
+	case durable.StateSending:
 		r = k.claimOne(r)
-	case driver.StateQuerying:
-		step(driver.ClassUnknown, driver.Query)
+	case durable.StateQuerying:
+		step(durable.ClassUnknown, durable.Query)
 		r = k.claimOne(r)
-	case driver.StateUnknown:
-		step(driver.ClassUnknown, driver.Retry)
-	case driver.StateDone:
-		step(driver.ClassSucceeded, driver.Retry)
-	case driver.StateDead:
+	case durable.StateUnknown:
+		step(durable.ClassUnknown, durable.Retry)
+	case durable.StateDone:
+		step(durable.ClassSucceeded, durable.Retry)
+	case durable.StateDead:
 		if doubt {
-			step(driver.ClassUnknown, driver.Bury)
+			step(durable.ClassUnknown, durable.Bury)
 		} else {
-			step(driver.ClassDeclined, driver.Bury)
+			step(durable.ClassDeclined, durable.Bury)
 		}
-	case driver.StateCanceled:
-		r = k.must(event(driver.EventCancel, r.ID))
+	case durable.StateCanceled:
+		r = k.must(event(durable.EventCancel, r.ID))
 	default:
 	}
 	require.Equal(k, state.String(), r.State.String())
@@ -68,55 +68,55 @@ func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver
 // Decide. The end of an attempt with each decision is for states that a worker holds: the other
 // states are fenced before a store reads the decision.
 func (k *kit) testTransitions() {
-	events := map[string]func(r *driver.Record) driver.Event{
-		"the same": func(r *driver.Record) driver.Event { return enqueue(r.Intent) },
-		"another": func(r *driver.Record) driver.Event {
+	events := map[string]func(r *durable.Record) durable.Event{
+		"the same": func(r *durable.Record) durable.Event { return enqueue(r.Intent) },
+		"another": func(r *durable.Record) durable.Event {
 			in := r.Intent
 			in.Payload, in.Batch, in.Row, in.Gateway = []byte("mended"), "second", 8, mute
 			return enqueue(in)
 		},
-		"redrive": func(r *driver.Record) driver.Event { return event(driver.EventRedrive, r.ID) },
-		"redrive later": func(r *driver.Record) driver.Event {
-			return changed(event(driver.EventRedrive, r.ID), func(e *driver.Event) { e.After = time.Hour })
+		"redrive": func(r *durable.Record) durable.Event { return event(durable.EventRedrive, r.ID) },
+		"redrive later": func(r *durable.Record) durable.Event {
+			return changed(event(durable.EventRedrive, r.ID), func(e *durable.Event) { e.After = time.Hour })
 		},
-		"redrive of another letter": func(r *driver.Record) driver.Event {
-			return changed(event(driver.EventRedrive, r.ID), func(e *driver.Event) { e.Generation = r.Generation + 7 })
+		"redrive of another letter": func(r *durable.Record) durable.Event {
+			return changed(event(durable.EventRedrive, r.ID), func(e *durable.Event) { e.Generation = r.Generation + 7 })
 		},
-		"D27: interrupted before it was sent": func(r *driver.Record) driver.Event {
-			e := finish(r, driver.Outcome{Class: driver.ClassFailed, Err: unsentError{}}, driver.Decision{})
-			return changed(e, func(e *driver.Event) { e.Interrupted = true })
+		"D27: interrupted before it was sent": func(r *durable.Record) durable.Event {
+			e := finish(r, durable.Outcome{Class: durable.ClassFailed, Err: unsentError{}}, durable.Decision{})
+			return changed(e, func(e *durable.Event) { e.Interrupted = true })
 		},
-		"D2: finish by another worker": func(r *driver.Record) driver.Event {
-			return changed(success(r), func(e *driver.Event) { e.Worker += "'s successor" })
+		"D2: finish by another worker": func(r *durable.Record) durable.Event {
+			return changed(success(r), func(e *durable.Event) { e.Worker += "'s successor" })
 		},
-		"D2: finish of an earlier generation": func(r *driver.Record) driver.Event {
-			return changed(success(r), func(e *driver.Event) { e.Generation-- })
+		"D2: finish of an earlier generation": func(r *durable.Record) durable.Event {
+			return changed(success(r), func(e *durable.Event) { e.Generation-- })
 		},
-		"cancel": func(r *driver.Record) driver.Event { return event(driver.EventCancel, r.ID) },
-		"erase":  func(r *driver.Record) driver.Event { return event(driver.EventErase, r.ID) },
+		"cancel": func(r *durable.Record) durable.Event { return event(durable.EventCancel, r.ID) },
+		"erase":  func(r *durable.Record) durable.Event { return event(durable.EventErase, r.ID) },
 	}
-	ends := make(map[string]func(r *driver.Record) driver.Event)
-	for class := driver.ClassUnknown; class <= driver.ClassNotFound; class++ {
-		events["finish as "+class.String()] = func(r *driver.Record) driver.Event {
-			return finish(r, outcome(class), driver.Decision{At: time.Now().Add(time.Minute)})
+	ends := make(map[string]func(r *durable.Record) durable.Event)
+	for class := durable.ClassUnknown; class <= durable.ClassNotFound; class++ {
+		events["finish as "+class.String()] = func(r *durable.Record) durable.Event {
+			return finish(r, outcome(class), durable.Decision{At: time.Now().Add(time.Minute)})
 		}
-		events["resolve as "+class.String()] = func(r *driver.Record) driver.Event {
-			return changed(event(driver.EventResolve, r.ID), func(e *driver.Event) { e.Outcome = outcome(class) })
+		events["resolve as "+class.String()] = func(r *durable.Record) durable.Event {
+			return changed(event(durable.EventResolve, r.ID), func(e *durable.Event) { e.Outcome = outcome(class) })
 		}
-		for _, do := range []driver.Action{driver.Retry, driver.Query, driver.Bury} {
+		for _, do := range []durable.Action{durable.Retry, durable.Query, durable.Bury} {
 			for _, newKey := range []bool{false, true} {
-				ends[fmt.Sprintf("finish as %v, do %d, new key %v", class, do, newKey)] = func(r *driver.Record) driver.Event {
-					return finish(r, outcome(class), driver.Decision{Action: do, NewKey: newKey, At: time.Now().Add(time.Minute)})
+				ends[fmt.Sprintf("finish as %v, do %d, new key %v", class, do, newKey)] = func(r *durable.Record) durable.Event {
+					return finish(r, outcome(class), durable.Decision{Action: do, NewKey: newKey, At: time.Now().Add(time.Minute)})
 				}
 			}
 		}
 	}
-	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
+	for state := durable.StatePending; state <= durable.StateCanceled; state++ {
 		for _, doubt := range []bool{false, true} {
-			if doubt != doubtful(state) && (!doubt || state != driver.StateDead) {
+			if doubt != doubtful(state) && (!doubt || state != durable.StateDead) {
 				continue
 			}
-			try := func(name string, e func(r *driver.Record) driver.Event) {
+			try := func(name string, e func(r *durable.Record) durable.Event) {
 				r := k.reach(state, doubt)
 				result := k.apply(e(&r)) // checks everything
 				assert.True(k, result.Err != nil || result.Before == state, "%s of one that is %v: Before is %v", name, state, result.Before)
@@ -142,7 +142,7 @@ func (unsentError) Error() string { return "not sent" }
 func (unsentError) NotSent() bool { return true }
 
 // leave makes the intents that a worker holds unknown.
-func (k *kit) leave(name string) (all []driver.Change) {
+func (k *kit) leave(name string) (all []durable.Change) {
 	k.beat(name, 0)
 	for _, limit := range []int{0, -1} {
 		changes, err := k.store.Reap(k.ctx(), limit)
@@ -157,7 +157,7 @@ func (k *kit) leave(name string) (all []driver.Change) {
 }
 
 // reap reaps a page at a time, and compares each change with Decide.
-func (k *kit) reap() (all []driver.Change) {
+func (k *kit) reap() (all []durable.Change) {
 	for {
 		changes, err := k.store.Reap(k.ctx(), 3)
 		require.NoError(k, err)
@@ -166,7 +166,7 @@ func (k *kit) reap() (all []driver.Change) {
 			c := &changes[i]
 			assert.True(k, c.Before.Held(), "it was %v", c.Before)
 			if c.DeadLettered == nil {
-				assert.Equal(k, driver.StateUnknown, c.Record.State)
+				assert.Equal(k, durable.StateUnknown, c.Record.State)
 			}
 			assert.Empty(k, c.Record.Worker)
 			assert.True(k, c.Record.InDoubt)
@@ -196,7 +196,7 @@ func (k *kit) testWorkers() {
 	k.beat("idle", time.Hour)
 	// A heartbeat may also shorten a lease. After its end, the worker's intents are unknown.
 	k.beat("short", 20*time.Millisecond)
-	var lost []driver.Change
+	var lost []durable.Change
 	k.eventually("the end of a lease", func() bool {
 		lost = append(lost, k.reap()...)
 		return len(lost) > 0
@@ -216,7 +216,7 @@ func (k *kit) testWorkers() {
 // testSweep (D11) deletes intents that are done or canceled, and nothing else.
 func (k *kit) testSweep() {
 	var keep, gone []idempotency.ID
-	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
+	for state := durable.StatePending; state <= durable.StateCanceled; state++ {
 		id := k.reach(state, doubtful(state)).ID
 		if state.Final() {
 			gone = append(gone, id)
@@ -225,7 +225,7 @@ func (k *kit) testSweep() {
 		}
 	}
 	states := k.stats().States
-	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
+	for state := durable.StatePending; state <= durable.StateCanceled; state++ {
 		assert.Equal(k, 1, states[state], state)
 	}
 	assert.Zero(k, k.sweep(time.Hour, 10), "they are young")
@@ -237,11 +237,11 @@ func (k *kit) testSweep() {
 		assert.NotNil(k, k.look(id))
 	}
 	for _, id := range gone {
-		assert.ErrorIs(k, ignored(k.store.Attempts(k.ctx(), id)), driver.ErrNotFound)
+		assert.ErrorIs(k, ignored(k.store.Attempts(k.ctx(), id)), durable.ErrNotFound)
 		in := intent("reach")
 		in.ID = id
 		delete(k.journals, id)
-		assert.Equal(k, driver.StepInsert, k.apply(enqueue(in)).Step)
+		assert.Equal(k, durable.StepInsert, k.apply(enqueue(in)).Step)
 	}
 }
 
@@ -254,9 +254,9 @@ func (k *kit) sweep(ttl time.Duration, limit int) int {
 // testSweepAge sweeps two intents of different age.
 func (k *kit) testSweepAge() {
 	for gap := 50 * time.Millisecond; ; gap *= 2 {
-		old := k.reach(driver.StateDone, false)
+		old := k.reach(durable.StateDone, false)
 		_ = sleep.Context(k.Context(), gap)
-		young := k.reach(driver.StateCanceled, false)
+		young := k.reach(durable.StateCanceled, false)
 		ttl := k.now().Sub(old.UpdatedAt) - time.Millisecond
 		n := k.sweep(ttl, 10)
 		if k.now().Sub(young.UpdatedAt) >= ttl {
@@ -272,7 +272,7 @@ func (k *kit) testSweepAge() {
 
 // testDeadline: an intent is dead after its deadline. Redriven, it has no deadline.
 func (k *kit) testDeadline() {
-	var r driver.Record
+	var r durable.Record
 	for ahead := 50 * time.Millisecond; ; ahead *= 2 {
 		in := intent("deadline")
 		in.Deadline = time.Now().Add(ahead)
@@ -284,9 +284,9 @@ func (k *kit) testDeadline() {
 	k.eventually("the deadline", func() bool { return !k.now().Before(r.Deadline) })
 	assert.True(k, new(k.apply(enqueue(r.Intent))).Receipt().Existing, "the same again, past its deadline")
 	r = k.claimOne(r)
-	require.Equal(k, driver.StateDead, r.State)
-	assert.Equal(k, driver.ReasonDeadline, r.Reason)
-	assert.Zero(k, k.must(event(driver.EventRedrive, r.ID)).Deadline)
+	require.Equal(k, durable.StateDead, r.State)
+	assert.Equal(k, durable.ReasonDeadline, r.Reason)
+	assert.Zero(k, k.must(event(durable.EventRedrive, r.ID)).Deadline)
 }
 
 // testWalk applies random verbs for a while, with workers that die between any two verbs, and
@@ -301,17 +301,17 @@ func (k *kit) testWalk() {
 	for range steps {
 		switch rand.IntN(11) {
 		case 10:
-			k.apply(event(driver.EventErase, any1()))
+			k.apply(event(durable.EventErase, any1()))
 		case 0:
-			k.apply(event(driver.EventCancel, any1()))
+			k.apply(event(durable.EventCancel, any1()))
 		case 1:
-			k.apply(event(driver.EventRedrive, any1()))
+			k.apply(event(durable.EventRedrive, any1()))
 		case 2:
 			in := k.look(any1()).Intent
 			in.Payload = fmt.Append(nil, rand.Int())
 			k.apply(enqueue(in))
 		case 3:
-			k.apply(changed(event(driver.EventResolve, any1()), func(e *driver.Event) { e.Outcome = outcome(driver.Class(rand.IntN(5))) }))
+			k.apply(changed(event(durable.EventResolve, any1()), func(e *durable.Event) { e.Outcome = outcome(durable.Class(rand.IntN(5))) }))
 		case 4: // a worker dies
 			k.beat(fmt.Sprint("worker ", rand.IntN(workers)), 0)
 			k.reap()
@@ -321,7 +321,7 @@ func (k *kit) testWalk() {
 			k.claim(c)
 		default:
 			if r := k.look(any1()); r.State.Held() {
-				k.must(finish(r, outcome(driver.Class(rand.IntN(5))), driver.Decision{Action: driver.Action(rand.IntN(3)), NewKey: rand.IntN(2) == 0}))
+				k.must(finish(r, outcome(durable.Class(rand.IntN(5))), durable.Decision{Action: durable.Action(rand.IntN(3)), NewKey: rand.IntN(2) == 0}))
 			}
 		}
 	}
@@ -331,8 +331,8 @@ func (k *kit) testWalk() {
 			switch r := k.look(id); {
 			case r.State.Final():
 				over++
-			case r.State == driver.StateDead:
-				k.must(event(driver.EventRedrive, id))
+			case r.State == durable.StateDead:
+				k.must(event(durable.EventRedrive, id))
 			case r.State.Held():
 				k.must(success(r))
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -16,24 +16,24 @@ import (
 type listed[T any] struct {
 	k       *kit
 	all     []T
-	matches func(*driver.Filter, *T) bool
-	read    func(f driver.Filter, after *T, limit int) ([]T, error)
+	matches func(*durable.Filter, *T) bool
+	read    func(f durable.Filter, after *T, limit int) ([]T, error)
 }
 
 // letters and intents are the lists of these rows.
-func (k *kit) letters(all []driver.DeadLetter) listed[driver.DeadLetter] {
-	slices.SortFunc(all, func(a, b driver.DeadLetter) int { return a.Compare(&b) })
-	return listed[driver.DeadLetter]{k, all, (*driver.Filter).Matches, func(f driver.Filter, after *driver.DeadLetter, limit int) ([]driver.DeadLetter, error) {
+func (k *kit) letters(all []durable.DeadLetter) listed[durable.DeadLetter] {
+	slices.SortFunc(all, func(a, b durable.DeadLetter) int { return a.Compare(&b) })
+	return listed[durable.DeadLetter]{k, all, (*durable.Filter).Matches, func(f durable.Filter, after *durable.DeadLetter, limit int) ([]durable.DeadLetter, error) {
 		return k.store.DeadLetters(k.ctx(), f, after, limit)
 	}}
 }
 
-func (k *kit) intents(all []driver.Record) listed[driver.Record] {
+func (k *kit) intents(all []durable.Record) listed[durable.Record] {
 	for i := range all {
 		all[i].Payload, all[i].Result = nil, nil
 	}
-	slices.SortFunc(all, func(a, b driver.Record) int { return a.Compare(&b) })
-	return listed[driver.Record]{k, all, (*driver.Filter).MatchesIntent, func(f driver.Filter, after *driver.Record, limit int) ([]driver.Record, error) {
+	slices.SortFunc(all, func(a, b durable.Record) int { return a.Compare(&b) })
+	return listed[durable.Record]{k, all, (*durable.Filter).MatchesIntent, func(f durable.Filter, after *durable.Record, limit int) ([]durable.Record, error) {
 		records, err := k.store.Intents(k.ctx(), f, after, limit)
 		for i := range records {
 			records[i] = stored(records[i])
@@ -43,7 +43,7 @@ func (k *kit) intents(all []driver.Record) listed[driver.Record] {
 }
 
 // check reads the rows that a filter selects, in pages of 4: oldest first, and newest first.
-func (l listed[T]) check(name string, f driver.Filter) {
+func (l listed[T]) check(name string, f durable.Filter) {
 	var want []T
 	for i := range l.all {
 		if l.matches(&f, &l.all[i]) {
@@ -70,8 +70,8 @@ func (l listed[T]) check(name string, f driver.Filter) {
 }
 
 // checkAll checks filters by what all rows have. one is the ID of a row, and mid the time of another.
-func (l listed[T]) checkAll(one idempotency.ID, mid time.Time, filters map[string]driver.Filter) {
-	for name, f := range map[string]driver.Filter{
+func (l listed[T]) checkAll(one idempotency.ID, mid time.Time, filters map[string]durable.Filter) {
+	for name, f := range map[string]durable.Filter{
 		"all":               {IncludeResolved: true},
 		"scope":             {Scope: "tenant 1"},
 		"operation":         {Operation: one.Operation, IncludeResolved: true},
@@ -90,36 +90,36 @@ func (l listed[T]) checkAll(one idempotency.ID, mid time.Time, filters map[strin
 		l.check(name, f)
 	}
 	for _, limit := range []int{0, -1} {
-		page, err := l.read(driver.Filter{IncludeResolved: true}, nil, limit)
+		page, err := l.read(durable.Filter{IncludeResolved: true}, nil, limit)
 		require.NoError(l.k, err)
 		assert.Empty(l.k, page)
 	}
-	for name, f := range map[string]driver.Filter{
-		"no such state": {States: []driver.State{99}}, "no UTF-8": {Scope: "\xff"}, "a NUL": {Code: "\x00"},
+	for name, f := range map[string]durable.Filter{
+		"no such state": {States: []durable.State{99}}, "no UTF-8": {Scope: "\xff"}, "a NUL": {Code: "\x00"},
 	} {
-		assert.ErrorIs(l.k, ignored(l.read(f, nil, 1)), driver.ErrInvalid, name)
+		assert.ErrorIs(l.k, ignored(l.read(f, nil, 1)), durable.ErrInvalid, name)
 	}
 }
 
 // testLetters lists dead letters.
 func (k *kit) testLetters() {
-	var want []driver.DeadLetter
+	var want []durable.DeadLetter
 	for i := range 25 {
 		in := intent(fmt.Sprint("tenant ", i%3))
 		in.Batch, in.Row = fmt.Sprint("batch ", i%2), i
 		r := k.claimOne(k.must(enqueue(in)))
-		o := outcome(driver.ClassDeclined)
+		o := outcome(durable.ClassDeclined)
 		if i%5 == 0 {
-			o.Class = driver.ClassUnknown
+			o.Class = durable.ClassUnknown
 		}
 		o.Code = fmt.Sprint("code ", i%4)
-		k.must(finish(&r, o, driver.Decision{Action: driver.Bury, Reason: fmt.Sprint("reason ", i%2)}))
+		k.must(finish(&r, o, durable.Decision{Action: durable.Bury, Reason: fmt.Sprint("reason ", i%2)}))
 		if i < 5 { // dealt with
-			k.must(event(driver.EventRedrive, in.ID))
+			k.must(event(durable.EventRedrive, in.ID))
 		}
 		want = append(want, k.journal(in.ID).Letters[0])
 	}
-	k.letters(want).checkAll(want[20].ID, want[12].DeadAt, map[string]driver.Filter{
+	k.letters(want).checkAll(want[20].ID, want[12].DeadAt, map[string]durable.Filter{
 		"open":      {},
 		"gateway":   {Gateway: gateway},
 		"no such":   {Gateway: "none"},
@@ -130,12 +130,12 @@ func (k *kit) testLetters() {
 }
 
 // everyState returns two or more intents in each state, of several scopes and gateways.
-func (k *kit) everyState() (all []driver.Record) {
+func (k *kit) everyState() (all []durable.Record) {
 	for round := range 3 {
-		for state := driver.StatePending; state <= driver.StateCanceled; state++ {
+		for state := durable.StatePending; state <= durable.StateCanceled; state++ {
 			in := intent(fmt.Sprint("tenant ", (round+int(state))%3))
 			in.Batch, in.Row = fmt.Sprint("batch ", round%2), round
-			if state != driver.StateQuerying && round == 1 {
+			if state != durable.StateQuerying && round == 1 {
 				in.Gateway = mute
 			}
 			all = append(all, k.reachWith(in, state, doubtful(state)))
@@ -151,24 +151,24 @@ func (k *kit) everyState() (all []driver.Record) {
 func (k *kit) testIntents() {
 	all := k.everyState()
 	one := all[5].ID
-	filters := map[string]driver.Filter{
+	filters := map[string]durable.Filter{
 		"gateway":             {Gateway: mute},
 		"code":                {Code: "code"},
 		"reason":              {Reason: "declined"},
-		"one in a state":      {States: []driver.State{all[5].State}, Scope: one.Scope, Operation: one.Operation, Key: one.Key},
-		"unknown and dead":    {States: []driver.State{driver.StateUnknown, driver.StateDead, driver.StateUnknown}},
-		"held and done":       {States: []driver.State{driver.StateSending, driver.StateDone, driver.StateQuerying}},
-		"unknown of a tenant": {States: []driver.State{driver.StateUnknown}, Scope: "tenant 0", From: all[0].CreatedAt},
+		"one in a state":      {States: []durable.State{all[5].State}, Scope: one.Scope, Operation: one.Operation, Key: one.Key},
+		"unknown and dead":    {States: []durable.State{durable.StateUnknown, durable.StateDead, durable.StateUnknown}},
+		"held and done":       {States: []durable.State{durable.StateSending, durable.StateDone, durable.StateQuerying}},
+		"unknown of a tenant": {States: []durable.State{durable.StateUnknown}, Scope: "tenant 0", From: all[0].CreatedAt},
 	}
-	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
-		filters[state.String()] = driver.Filter{States: []driver.State{state}}
+	for state := durable.StatePending; state <= durable.StateCanceled; state++ {
+		filters[state.String()] = durable.Filter{States: []durable.State{state}}
 	}
 	k.intents(all).checkAll(one, all[12].CreatedAt, filters)
 }
 
 // testListsAtOnce has many rows of one instant, so that only their names order them.
 func (k *kit) testListsAtOnce() {
-	var enqueued, buried []driver.Event
+	var enqueued, buried []durable.Event
 	for i, name := range []string{"b", "a", "B", "é", "a!", "ab", "c"} {
 		for j, id := range []idempotency.ID{
 			{Scope: name, Operation: "o", Key: "k"}, {Scope: "s", Operation: name, Key: "k"}, {Scope: "s", Operation: "o", Key: name},
@@ -180,47 +180,47 @@ func (k *kit) testListsAtOnce() {
 	}
 	all := k.applyAll(enqueued...)
 	intents := k.intents(slices.Clone(all))
-	intents.check("all at once", driver.Filter{})
-	intents.check("pending at once", driver.Filter{States: []driver.State{driver.StatePending}})
+	intents.check("all at once", durable.Filter{})
+	intents.check("pending at once", durable.Filter{States: []durable.State{durable.StatePending}})
 	for _, r := range all {
 		r = k.claimOne(r)
 		if len(r.ID.Key) == 1 && r.ID.Key != "k" { // the number of its letter is greater than that of others
-			r = k.must(finish(&r, outcome(driver.ClassFailed), driver.Decision{}))
+			r = k.must(finish(&r, outcome(durable.ClassFailed), durable.Decision{}))
 			r = k.claimOne(r)
 		}
-		buried = append(buried, finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury}))
+		buried = append(buried, finish(&r, outcome(durable.ClassDeclined), durable.Decision{Action: durable.Bury}))
 	}
-	var dead []driver.DeadLetter
+	var dead []durable.DeadLetter
 	for _, r := range k.applyAll(buried...) {
 		dead = append(dead, k.journal(r.ID).Letters...)
 	}
 	letters := k.letters(dead)
-	letters.check("all at once", driver.Filter{})
-	letters.check("from then", driver.Filter{From: dead[0].DeadAt})
-	letters.check("until then", driver.Filter{Until: dead[0].DeadAt})
+	letters.check("all at once", durable.Filter{})
+	letters.check("from then", durable.Filter{From: dead[0].DeadAt})
+	letters.check("until then", durable.Filter{Until: dead[0].DeadAt})
 }
 
 // testCounts (D23): counts by state, gateway and scope are exact.
 func (k *kit) testCounts() {
 	all := k.everyState()
-	for _, states := range [][]driver.State{
-		nil, {driver.StateDead, driver.StateUnknown, driver.StateDead}, {driver.StateSending}, {driver.StateDone, driver.StateQuerying},
+	for _, states := range [][]durable.State{
+		nil, {durable.StateDead, durable.StateUnknown, durable.StateDead}, {durable.StateSending}, {durable.StateDone, durable.StateQuerying},
 	} {
-		counted := make(map[driver.Count]int)
+		counted := make(map[durable.Count]int)
 		for i := range all {
 			if r := &all[i]; len(states) == 0 || slices.Contains(states, r.State) {
-				counted[driver.Count{State: r.State, Gateway: r.Gateway, Scope: r.ID.Scope}]++
+				counted[durable.Count{State: r.State, Gateway: r.Gateway, Scope: r.ID.Scope}]++
 			}
 		}
-		var want []driver.Count
+		var want []durable.Count
 		for c, n := range counted {
 			c.N = n
 			want = append(want, c)
 		}
-		slices.SortFunc(want, driver.Count.Compare)
+		slices.SortFunc(want, durable.Count.Compare)
 		got, err := k.store.Counts(k.ctx(), states)
 		require.NoError(k, err)
 		assert.Equal(k, want, got, "%v", states)
 	}
-	assert.ErrorIs(k, ignored(k.store.Counts(k.ctx(), []driver.State{99})), driver.ErrInvalid)
+	assert.ErrorIs(k, ignored(k.store.Counts(k.ctx(), []durable.State{99})), durable.ErrInvalid)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // back is how far the tests set the clock back.
@@ -28,7 +28,7 @@ func (k *kit) testClockBack() {
 	k.eventually("the first send", func() bool { return !k.now().Before(promoted.NextAt) })
 	none := claim("none")
 	for name := range none.Gateways {
-		none.Gateways[name] = driver.Allowance{PerScope: 1}
+		none.Gateways[name] = durable.Allowance{PerScope: 1}
 	}
 	assert.Empty(k, k.claim(none), "it only promotes")
 	before := k.now()
@@ -37,7 +37,7 @@ func (k *kit) testClockBack() {
 	assert.True(k, k.now().Before(before))
 	c := claim(worker)
 	c.Limit = 4 // so that a second read finds more
-	var got []driver.Change
+	var got []durable.Change
 	got = append(got, k.claimID(byID.ID, byID)...)
 	for range 4 {
 		got = append(got, k.claim(c, append(many, due)...)...)
@@ -47,7 +47,7 @@ func (k *kit) testClockBack() {
 		r := &got[i].Record
 		assert.True(k, r.UpdatedAt.Before(before) && r.ClaimedAt.Before(before), "claimed at %v, before the clock was set: %v", r.ClaimedAt, before)
 	}
-	r := k.must(finish(&got[0].Record, outcome(driver.ClassFailed), driver.Decision{At: k.now().Add(300 * time.Millisecond)}))
+	r := k.must(finish(&got[0].Record, outcome(durable.ClassFailed), durable.Decision{At: k.now().Add(300 * time.Millisecond)}))
 	assert.Empty(k, k.claim(claim(worker)), "the backoff")
 	k.eventually("the end of the backoff", func() bool { return len(k.claimID(r.ID, r)) == 1 })
 	k.move(back)
@@ -60,13 +60,13 @@ func (k *kit) testClockBack() {
 // testClockBackWaiting (D30): Rebase lets those that wait for a retry wait from now on, for as long as was planned. A time that a
 // caller wants stays.
 func (k *kit) testClockBackWaiting() {
-	var waiting []driver.Record
+	var waiting []durable.Record
 	for range 3 {
 		r := k.claimOne(k.must(enqueue(intent("a"))))
-		waiting = append(waiting, k.must(finish(&r, outcome(driver.ClassUnknown), driver.Decision{At: k.now().Add(time.Minute)})))
+		waiting = append(waiting, k.must(finish(&r, outcome(durable.ClassUnknown), durable.Decision{At: k.now().Add(time.Minute)})))
 	}
 	r := k.claimOne(k.must(enqueue(intent("a"))))
-	waiting = append(waiting, k.must(finish(&r, outcome(driver.ClassFailed), driver.Decision{At: k.now().Add(time.Minute)})))
+	waiting = append(waiting, k.must(finish(&r, outcome(durable.ClassFailed), durable.Decision{At: k.now().Add(time.Minute)})))
 	absolute := k.must(enqueue(inAnHour("a")))
 	rebase := func(limit int) int {
 		n, err := k.store.Rebase(k.ctx(), limit)
@@ -128,7 +128,7 @@ func (k *kit) testClockBackHolds() {
 	c := claim(worker)
 	c.Limit = 1
 	assert.Len(k, k.claim(c), 1)
-	k.setHold(driver.Hold{Gateway: gateway, Provider: true, Until: k.now().Add(time.Minute), Note: "429"})
+	k.setHold(durable.Hold{Gateway: gateway, Provider: true, Until: k.now().Add(time.Minute), Note: "429"})
 	holds := k.holds()
 	require.Len(k, holds, 1)
 	assert.WithinDuration(k, k.now().Add(time.Minute), holds[0].Until, 5*time.Second)
@@ -138,13 +138,13 @@ func (k *kit) testClockBackHolds() {
 	assert.Len(k, k.claim(claim(worker)), 1)
 	since := k.now()
 	k.move(-back)
-	k.setHold(driver.Hold{Gateway: gateway, Provider: true, Since: since, Until: since.Add(time.Minute), Note: "429"})
+	k.setHold(durable.Hold{Gateway: gateway, Provider: true, Since: since, Until: since.Add(time.Minute), Note: "429"})
 	holds = k.holds()
 	require.Len(k, holds, 1)
 	assert.WithinDuration(k, k.now().Add(time.Minute), holds[0].Until, 5*time.Second, "an answer to a send from before")
 	k.move(time.Minute + time.Second)
 
-	k.setHold(driver.Hold{Gateway: gateway, By: "ann", Until: k.now().Add(time.Minute)})
+	k.setHold(durable.Hold{Gateway: gateway, By: "ann", Until: k.now().Add(time.Minute)})
 	k.move(-back)
 	k.many("a", 1)
 	assert.Empty(k, k.claim(claim(worker)))

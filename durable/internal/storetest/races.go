@@ -7,20 +7,20 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // raceEnqueue enqueues the same intents concurrently, in batches of different order.
 func (k *kit) raceEnqueue() {
-	intents := make([]driver.Intent, raceIDs)
+	intents := make([]durable.Intent, raceIDs)
 	for i := range intents {
 		intents[i] = intent("race")
 	}
 	ctx := k.ctx()
 	var inserted atomic.Int64
 	together(racers, func(i int) {
-		events := make([]driver.Event, raceIDs)
+		events := make([]durable.Event, raceIDs)
 		for j := range events {
 			events[j] = enqueue(intents[(j*7+i*3)%raceIDs])
 		}
@@ -28,7 +28,7 @@ func (k *kit) raceEnqueue() {
 		assert.NoError(k, err)
 		for _, r := range results {
 			assert.NoError(k, r.Err)
-			if r.Step == driver.StepInsert {
+			if r.Step == durable.StepInsert {
 				inserted.Add(1)
 			}
 		}
@@ -63,7 +63,7 @@ func (k *kit) raceClaim() {
 				owners[change.Record.ID] = c.Worker
 			}
 			mu.Unlock()
-			allow(&c, func(a *driver.Allowance) { a.Cursor = claimed.Changes[len(claimed.Changes)-1].Record.ID.Scope })
+			allow(&c, func(a *durable.Allowance) { a.Cursor = claimed.Changes[len(claimed.Changes)-1].Record.ID.Scope })
 		}
 	})
 	for _, change := range k.claim(claim("last")) {
@@ -80,10 +80,10 @@ func (k *kit) raceClaim() {
 
 // raceFinish finishes each intent twice while its worker is reaped. One of the three writes.
 func (k *kit) raceFinish() {
-	var held []driver.Record
+	var held []durable.Record
 	place := make(map[idempotency.ID]int)
 	for i := range raceIDs {
-		held = append(held, k.reach(driver.StateSending, false))
+		held = append(held, k.reach(durable.StateSending, false))
 		place[held[i].ID] = i
 	}
 	ctx := k.ctx()
@@ -91,13 +91,13 @@ func (k *kit) raceFinish() {
 	wrote := make([]atomic.Int64, raceIDs)
 	together(2*raceIDs+racers, func(i int) {
 		if i < 2*raceIDs {
-			results, err := k.handle(i).Apply(ctx, []driver.Event{success(&held[i/2])})
+			results, err := k.handle(i).Apply(ctx, []durable.Event{success(&held[i/2])})
 			switch {
 			case !assert.NoError(k, err):
 			case results[0].Err == nil:
 				wrote[i/2].Add(1)
 			default:
-				assert.ErrorIs(k, results[0].Err, driver.ErrFenced)
+				assert.ErrorIs(k, results[0].Err, durable.ErrFenced)
 			}
 			return
 		}
@@ -113,7 +113,7 @@ func (k *kit) raceFinish() {
 	for i := range held {
 		r := k.look(held[i].ID)
 		assert.EqualValues(k, 1, wrote[i].Load())
-		assert.Contains(k, []driver.State{driver.StateDone, driver.StateUnknown}, r.State)
+		assert.Contains(k, []durable.State{durable.StateDone, durable.StateUnknown}, r.State)
 		assert.Empty(k, r.Worker)
 	}
 }

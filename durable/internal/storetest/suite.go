@@ -1,11 +1,11 @@
-// Package storetest tests implementations of [driver.Store]. Each verb must write what
-// [driver.Decide] returns, in one commit, and nothing else. Claims must be fair, leases must
+// Package storetest tests implementations of [durable.Store]. Each verb must write what
+// [durable.Decide] returns, in one commit, and nothing else. Claims must be fair, leases must
 // end, and concurrent verbs must not conflict.
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Suite{
-//			Open:  func(t *testing.T) driver.Store { return open(t, emptyDatabase(t)) },
-//			Again: func(t *testing.T, first driver.Store) driver.Store { … },
+//			Open:  func(t *testing.T) durable.Store { return open(t, emptyDatabase(t)) },
+//			Again: func(t *testing.T, first durable.Store) durable.Store { … },
 //		}.Run(t)
 //	}
 //
@@ -25,26 +25,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 )
 
 // Suite is the configuration of the tests. Open is required; the other fields are optional.
 // Run does not change it.
 type Suite struct {
 	// Open returns an empty store that no other test uses. It is called once for each test.
-	Open func(t *testing.T) driver.Store
+	Open func(t *testing.T) durable.Store
 
 	// Again returns another Store with the same records, as another process has it: with its
 	// own connection or pool. nil: there is only one.
-	Again func(t *testing.T, first driver.Store) driver.Store
+	Again func(t *testing.T, first durable.Store) durable.Store
 
 	// WithTx calls work with the outbox of a transaction. It commits if work returns nil, and
 	// rolls back otherwise. It returns the error of work or of the commit. nil: the store has
 	// no transactions.
-	WithTx func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error
+	WithTx func(t *testing.T, store durable.Store, work func(durable.Outbox) error) error
 
 	// MoveClock sets the clock of the store forward, or back if by is negative. nil: it cannot.
-	MoveClock func(t *testing.T, store driver.Store, by time.Duration)
+	MoveClock func(t *testing.T, store durable.Store, by time.Duration)
 
 	// Rows is the number of waiting intents in the test of fairness. Zero means 500.
 	Rows int

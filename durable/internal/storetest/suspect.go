@@ -7,12 +7,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // lose claims an intent n times, each time by a worker that dies.
-func (k *kit) lose(r driver.Record, n int) driver.Record {
+func (k *kit) lose(r durable.Record, n int) durable.Record {
 	for range n {
 		c := claim(worker)
 		c.ID, c.Alone = &r.ID, r.Suspect()
@@ -26,7 +26,7 @@ func (k *kit) lose(r driver.Record, n int) driver.Record {
 }
 
 // keys are those of the changes.
-func keys(changes []driver.Change) []string {
+func keys(changes []durable.Change) []string {
 	all := make([]string, len(changes))
 	for i := range changes {
 		all[i] = changes[i].Record.ID.Key
@@ -39,7 +39,7 @@ func keys(changes []driver.Change) []string {
 func (k *kit) testSuspect() {
 	suspect := k.lose(k.must(enqueue(intent("a"))), 3)
 	require.True(k, suspect.Suspect())
-	due := func(c driver.Claim) bool {
+	due := func(c durable.Claim) bool {
 		claimed, err := k.again.Claim(k.ctx(), c)
 		require.NoError(k, err)
 		assert.Empty(k, claimed.Changes)
@@ -53,20 +53,20 @@ func (k *kit) testSuspect() {
 	others := k.many("a", 3)
 	assert.Len(k, k.claim(claim("w"), others...), 3, "the others")
 	k.many("a", 3)
-	for name, forbid := range map[string]func(*kit, *driver.Claim){
-		"no worker of its gateway is free": func(_ *kit, c *driver.Claim) { allow(c, func(a *driver.Allowance) { a.Limit = 0 }) },
-		"the claim waits for its scope": func(_ *kit, c *driver.Claim) {
-			c.Waiting = map[driver.QueueKey]bool{driver.QueueKeyOf(&suspect): true}
+	for name, forbid := range map[string]func(*kit, *durable.Claim){
+		"no worker of its gateway is free": func(_ *kit, c *durable.Claim) { allow(c, func(a *durable.Allowance) { a.Limit = 0 }) },
+		"the claim waits for its scope": func(_ *kit, c *durable.Claim) {
+			c.Waiting = map[durable.QueueKey]bool{durable.QueueKeyOf(&suspect): true}
 		},
-		"a person holds the gateway":  func(k *kit, _ *driver.Claim) { k.setHold(byAnn()) },
-		"the provider asked to wait":  func(k *kit, _ *driver.Claim) { k.wait("", time.Hour) },
-		"its scope was asked to wait": func(k *kit, _ *driver.Claim) { k.wait("a", time.Hour) },
+		"a person holds the gateway":  func(k *kit, _ *durable.Claim) { k.setHold(byAnn()) },
+		"the provider asked to wait":  func(k *kit, _ *durable.Claim) { k.wait("", time.Hour) },
+		"its scope was asked to wait": func(k *kit, _ *durable.Claim) { k.wait("a", time.Hour) },
 	} {
 		c := alone()
 		forbid(k, &c)
 		assert.Empty(k, k.claim(c), name)
 		if c.Gateways[gateway].Limit > 0 && len(c.Waiting) == 0 {
-			k.setHold(driver.Hold{Gateway: gateway, ReleasedBy: "bob"})
+			k.setHold(durable.Hold{Gateway: gateway, ReleasedBy: "bob"})
 		}
 	}
 
@@ -74,7 +74,7 @@ func (k *kit) testSuspect() {
 	first := k.claim(alone(), suspect)
 	require.Equal(k, []string{suspect.ID.Key}, keys(first), "one, the longest due")
 	r := first[0].Record
-	r = k.must(finish(&r, outcome(driver.ClassUnknown), driver.Decision{At: k.now()}))
+	r = k.must(finish(&r, outcome(durable.ClassUnknown), durable.Decision{At: k.now()}))
 	require.Zero(k, r.LostLeases)
 	assert.Equal(k, []string{another.ID.Key}, keys(k.claim(alone(), another)))
 	assert.False(k, due(alone()), "no suspect is left")
@@ -85,7 +85,7 @@ func (k *kit) testSuspect() {
 func (k *kit) testLostLeases() {
 	store := k.store
 	r := k.must(enqueue(intent("a")))
-	for r.State != driver.StateDead {
+	for r.State != durable.StateDead {
 		require.Less(k, r.LostLeases, 12)
 		assert.Equal(k, 0, k.lettersOf(r.ID))
 		k.MoveClock(k.T, store, max(r.NextAt.Sub(k.now()), 0)+time.Millisecond) // SQLite knows no less
@@ -93,18 +93,18 @@ func (k *kit) testLostLeases() {
 		assert.Equal(k, "lease_expired "+strconv.Itoa(r.LostLeases), r.Code)
 	}
 	assert.Equal(k, 12, r.LostLeases)
-	assert.Equal(k, driver.ReasonLeaseExpired, r.Reason)
+	assert.Equal(k, durable.ReasonLeaseExpired, r.Reason)
 	assert.True(k, r.InDoubt)
 	assert.Equal(k, 1, k.lettersOf(r.ID))
 	assert.Empty(k, k.claim(alone()), "it is dead")
-	r = k.must(event(driver.EventRedrive, r.ID))
+	r = k.must(event(durable.EventRedrive, r.ID))
 	assert.Empty(k, k.claim(claim("w")), "among others")
 	assert.Equal(k, []string{r.ID.Key}, keys(k.claim(alone(), r)))
 }
 
 // lettersOf is the number of open dead letters of an intent.
 func (k *kit) lettersOf(id idempotency.ID) int {
-	letters, err := k.again.DeadLetters(k.ctx(), driver.Filter{Scope: id.Scope, Key: id.Key}, nil, 10)
+	letters, err := k.again.DeadLetters(k.ctx(), durable.Filter{Scope: id.Scope, Key: id.Key}, nil, 10)
 	require.NoError(k, err)
 	return len(letters)
 }

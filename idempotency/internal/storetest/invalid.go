@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // attempt is a call that must fail.
@@ -17,27 +17,27 @@ type attempt struct {
 	do   func(ctx context.Context) error
 }
 
-// invalid returns calls with an invalid argument, one of each kind: package driver tests what else is invalid. lease is right.
-func (k *kit) invalid(lease driver.Lease) []attempt {
+// invalid returns calls with an invalid argument, one of each kind: package idempotency tests what else is invalid. lease is right.
+func (k *kit) invalid(lease idempotency.Lease) []attempt {
 	var all []attempt
 	add := func(with string, calls []attempt) {
 		for _, call := range calls {
 			all = append(all, attempt{call.name + " with " + with, call.do})
 		}
 	}
-	for name, change := range map[string]func(*driver.Claim){
-		"no owner":               func(c *driver.Claim) { c.Owner = "" },
-		"an owner with NUL":      func(c *driver.Claim) { c.Owner = "a\x00" },
-		"a fingerprint with NUL": func(c *driver.Claim) { c.Fingerprint = "v1:\x00" },
-		"an unknown takeover":    func(c *driver.Claim) { c.Takeover = 255 },
-		"no lease":               func(c *driver.Claim) { c.Lease = 0 },
-		"a negative TTL":         func(c *driver.Claim) { c.TTL = -time.Second },
+	for name, change := range map[string]func(*idempotency.Claim){
+		"no owner":               func(c *idempotency.Claim) { c.Owner = "" },
+		"an owner with NUL":      func(c *idempotency.Claim) { c.Owner = "a\x00" },
+		"a fingerprint with NUL": func(c *idempotency.Claim) { c.Fingerprint = "v1:\x00" },
+		"an unknown takeover":    func(c *idempotency.Claim) { c.Takeover = 255 },
+		"no lease":               func(c *idempotency.Claim) { c.Lease = 0 },
+		"a negative TTL":         func(c *idempotency.Claim) { c.TTL = -time.Second },
 	} {
 		claim := k.claim(lease.ID)
 		change(&claim)
 		add(name, k.claimCalls(claim))
 	}
-	for name, id := range map[string]driver.ID{
+	for name, id := range map[string]idempotency.ID{
 		"no key":                   {Scope: lease.Scope, Operation: lease.Operation},
 		"NUL in the scope":         {Scope: "a\x00", Operation: lease.Operation, Key: lease.Key},
 		"half a character":         {Scope: lease.Scope, Operation: "a\xc3", Key: lease.Key},
@@ -52,8 +52,8 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 	for _, d := range []time.Duration{0, tooLong} {
 		add("a lease of "+d.String(), []attempt{{"Renew", func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }}})
 	}
-	for name, outcome := range map[string]driver.Outcome{
-		"in_progress": {Status: driver.InProgress}, "a negative TTL": {Status: driver.Completed, TTL: -time.Second},
+	for name, outcome := range map[string]idempotency.Outcome{
+		"in_progress": {Status: idempotency.StatusInProgress}, "a negative TTL": {Status: idempotency.Completed, TTL: -time.Second},
 	} {
 		add(name, []attempt{{"Complete", func(ctx context.Context) error { return k.store.Complete(ctx, lease, outcome) }}})
 	}
@@ -61,7 +61,7 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 }
 
 // calls returns a call of each operation that names a record.
-func (k *kit) calls(lease driver.Lease) []attempt {
+func (k *kit) calls(lease idempotency.Lease) []attempt {
 	all := append(k.claimCalls(k.claim(lease.ID)), attempt{"Load", func(ctx context.Context) error { return ignored(k.store.Load(ctx, lease.ID)) }})
 	for _, o := range operations() {
 		all = append(all, attempt{o.name, func(ctx context.Context) error { return o.do(ctx, k.store, lease) }})
@@ -70,9 +70,9 @@ func (k *kit) calls(lease driver.Lease) []attempt {
 }
 
 // claimCalls returns a call of each operation that claims.
-func (k *kit) claimCalls(claim driver.Claim) []attempt {
+func (k *kit) claimCalls(claim idempotency.Claim) []attempt {
 	all := []attempt{{"Reserve", func(ctx context.Context) error { return ignored(k.store.Reserve(ctx, claim)) }}}
-	if transactor, ok := k.store.(driver.Transactor); ok {
+	if transactor, ok := k.store.(idempotency.Transactor); ok {
 		all = append(all, attempt{"Begin", func(ctx context.Context) error {
 			_, tx, err := transactor.Begin(ctx, claim, 0)
 			if tx != nil {
@@ -87,12 +87,12 @@ func (k *kit) claimCalls(claim driver.Claim) []attempt {
 // testInvalid makes calls that change nothing and fail with ErrInvalid. The lease of the
 // record is right, and has ended.
 func (k *kit) testInvalid() {
-	lease := k.begin(blink, time.Hour, driver.Reexecute)
+	lease := k.begin(blink, time.Hour, idempotency.Reexecute)
 	k.lapse()
 	before := k.load(lease.ID)
 	for _, call := range k.invalid(lease) {
 		k.test(call.name, func(k *kit) {
-			require.ErrorIs(k, call.do(k.patient()), driver.ErrInvalid)
+			require.ErrorIs(k, call.do(k.patient()), idempotency.ErrInvalid)
 			k.unchanged(before, lease.ID)
 		})
 	}
@@ -121,7 +121,7 @@ func (k *kit) testCanceled() {
 		k.test(call.name, func(k *kit) {
 			require.ErrorIs(k, call.do(k.ended()), context.Canceled)
 			k.unchanged(before, lease.ID)
-			k.unchanged(driver.Record{}, absent)
+			k.unchanged(idempotency.Record{}, absent)
 		})
 	}
 	// An expired record that exists passes on its generation.

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -23,7 +23,7 @@ const (
 	patience = time.Minute
 
 	// fingerprint is that of all claims, unless a test says otherwise.
-	fingerprint driver.Fingerprint = "v1:a"
+	fingerprint idempotency.Fingerprint = "v1:a"
 )
 
 // kit is one test of the suite. Testify's messages have the lines of all callers.
@@ -31,8 +31,8 @@ type kit struct {
 	Suite
 	*testing.T
 
-	store driver.Store
-	again driver.Store // store, if there is only one
+	store idempotency.Store
+	again idempotency.Store // store, if there is only one
 	scope string
 	stuck *bool // no lease ever ends
 }
@@ -47,7 +47,7 @@ func (k *kit) test(name string, f func(k *kit)) {
 }
 
 // handle returns the store of the i-th process.
-func (k *kit) handle(i int) driver.Store {
+func (k *kit) handle(i int) idempotency.Store {
 	if i%2 == 1 {
 		return k.again
 	}
@@ -55,7 +55,7 @@ func (k *kit) handle(i int) driver.Store {
 }
 
 // beside is handle for calls that must not wait for transactional work.
-func (k *kit) beside(i int) driver.Store {
+func (k *kit) beside(i int) idempotency.Store {
 	if k.Queues {
 		return k.store
 	}
@@ -63,17 +63,17 @@ func (k *kit) beside(i int) driver.Store {
 }
 
 // id returns a new id.
-func (k *kit) id() driver.ID {
-	return driver.ID{Scope: k.scope, Operation: "POST /charges", Key: rand.Text()}
+func (k *kit) id() idempotency.ID {
+	return idempotency.ID{Scope: k.scope, Operation: "POST /charges", Key: rand.Text()}
 }
 
 // claim returns a claim of a new execution. Its lease is longer than any test.
-func (*kit) claim(id driver.ID) driver.Claim {
-	return driver.Claim{ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(), Lease: time.Hour, TTL: 2 * time.Hour}
+func (*kit) claim(id idempotency.ID) idempotency.Claim {
+	return idempotency.Claim{ID: id, Fingerprint: fingerprint, Owner: rand.Text(), Lease: time.Hour, TTL: 2 * time.Hour}
 }
 
 // begin makes a claim for a new id, which must be granted.
-func (k *kit) begin(lease, ttl time.Duration, takeover driver.Takeover) driver.Lease {
+func (k *kit) begin(lease, ttl time.Duration, takeover idempotency.Takeover) idempotency.Lease {
 	claim := k.claim(k.id())
 	claim.Lease, claim.TTL, claim.Takeover = lease, ttl, takeover
 	return k.acquire(claim)
@@ -95,16 +95,16 @@ func (k *kit) ended() context.Context {
 
 // patiently returns a Store with callers that repeat a claim while it is busy: racers are more than its connections, and a slow
 // machine opens few.
-func patiently(store driver.Store) driver.Store {
-	if transactor, ok := store.(driver.Transactor); ok {
+func patiently(store idempotency.Store) idempotency.Store {
+	if transactor, ok := store.(idempotency.Transactor); ok {
 		return patientTransactor{transactor}
 	}
 	return patientStore{store}
 }
 
-type patientStore struct{ driver.Store }
+type patientStore struct{ idempotency.Store }
 
-func (s patientStore) Reserve(ctx context.Context, claim driver.Claim) (got driver.Reservation, err error) {
+func (s patientStore) Reserve(ctx context.Context, claim idempotency.Claim) (got idempotency.Reservation, err error) {
 	err = whileBusy(ctx, func() error {
 		got, err = s.Store.Reserve(ctx, claim)
 		return err
@@ -112,13 +112,13 @@ func (s patientStore) Reserve(ctx context.Context, claim driver.Claim) (got driv
 	return got, err
 }
 
-type patientTransactor struct{ driver.Transactor }
+type patientTransactor struct{ idempotency.Transactor }
 
-func (s patientTransactor) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+func (s patientTransactor) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	return patientStore{s.Transactor}.Reserve(ctx, claim)
 }
 
-func (s patientTransactor) Begin(ctx context.Context, claim driver.Claim, limit time.Duration) (got driver.Reservation, tx driver.Transaction, err error) {
+func (s patientTransactor) Begin(ctx context.Context, claim idempotency.Claim, limit time.Duration) (got idempotency.Reservation, tx idempotency.Transaction, err error) {
 	err = whileBusy(ctx, func() error {
 		got, tx, err = s.Transactor.Begin(ctx, claim, limit)
 		return err
@@ -129,21 +129,21 @@ func (s patientTransactor) Begin(ctx context.Context, claim driver.Claim, limit 
 // whileBusy repeats a claim while the store is busy.
 func whileBusy(ctx context.Context, claim func() error) error {
 	for {
-		if err := claim(); !errors.Is(err, driver.ErrStoreBusy) || ctx.Err() != nil {
+		if err := claim(); !errors.Is(err, idempotency.ErrStoreBusy) || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
 // equalReservation compares all but the record.
-func (k *kit) equalReservation(want, got driver.Reservation) {
+func (k *kit) equalReservation(want, got idempotency.Reservation) {
 	got.Record = want.Record
 	assert.Equal(k, want, got)
 }
 
 // equalRecord compares times as instants.
-func (k *kit) equalRecord(want, got driver.Record, what string) {
-	for _, r := range []*driver.Record{&want, &got} {
+func (k *kit) equalRecord(want, got idempotency.Record, what string) {
+	for _, r := range []*idempotency.Record{&want, &got} {
 		for _, at := range []*time.Time{&r.LeaseExpires, &r.Started, &r.Updated, &r.Expires} {
 			*at = at.Round(0).UTC()
 		}
@@ -157,39 +157,41 @@ func (k *kit) about(want, got time.Duration, what string) {
 }
 
 // reserve makes a claim that the store must answer.
-func (k *kit) reserve(claim driver.Claim) driver.Reservation {
+func (k *kit) reserve(claim idempotency.Claim) idempotency.Reservation {
 	reservation, err := k.store.Reserve(k.patient(), claim)
 	require.NoError(k, err)
 	return reservation
 }
 
 // acquire makes a claim that must be granted.
-func (k *kit) acquire(claim driver.Claim) driver.Lease {
+func (k *kit) acquire(claim idempotency.Claim) idempotency.Lease {
 	reservation := k.reserve(claim)
-	require.Equal(k, driver.Acquired, reservation.Decision, "record %+v", reservation.Record)
+	require.Equal(k, idempotency.DecisionAcquired, reservation.Decision, "record %+v", reservation.Record)
 	lease := reservation.Record.Lease()
-	require.Equal(k, driver.Lease{ID: claim.ID, Owner: claim.Owner, Generation: lease.Generation}, lease)
+	require.Equal(k, idempotency.Lease{ID: claim.ID, Owner: claim.Owner, Generation: lease.Generation}, lease)
 	return lease
 }
 
-func (k *kit) complete(lease driver.Lease, outcome driver.Outcome) {
+func (k *kit) complete(lease idempotency.Lease, outcome idempotency.Outcome) {
 	require.NoError(k, k.store.Complete(k.patient(), lease, outcome), "Complete as %s", outcome.Status)
 }
 
-func (k *kit) release(lease driver.Lease) { require.NoError(k, k.store.Release(k.patient(), lease)) }
+func (k *kit) release(lease idempotency.Lease) {
+	require.NoError(k, k.store.Release(k.patient(), lease))
+}
 
 // load reads a record that must exist.
-func (k *kit) load(id driver.ID) driver.Record {
+func (k *kit) load(id idempotency.ID) idempotency.Record {
 	record := k.find(id)
 	require.Equal(k, id, record.ID)
 	return record
 }
 
 // find reads a record. It returns the zero record, which has no status, if there is none.
-func (k *kit) find(id driver.ID) driver.Record {
+func (k *kit) find(id idempotency.ID) idempotency.Record {
 	record, err := k.store.Load(k.patient(), id)
-	if errors.Is(err, driver.ErrNotFound) {
-		return driver.Record{}
+	if errors.Is(err, idempotency.ErrNotFound) {
+		return idempotency.Record{}
 	}
 	require.NoError(k, err)
 	require.NotZero(k, record.Status)
@@ -197,17 +199,17 @@ func (k *kit) find(id driver.ID) driver.Record {
 }
 
 // unchanged compares a record with what it was before.
-func (k *kit) unchanged(before driver.Record, id driver.ID) {
+func (k *kit) unchanged(before idempotency.Record, id idempotency.ID) {
 	k.equalRecord(before, k.find(id), "the record has changed")
 }
 
 // lapse waits, by the store's clock, until a lease of a blink that began before has ended.
 func (k *kit) lapse() {
 	require.False(k, *k.stuck, "leases do not end: see above")
-	lease := k.begin(blink, time.Hour, driver.Reexecute)
+	lease := k.begin(blink, time.Hour, idempotency.Reexecute)
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		_ = sleep.Context(k.Context(), blink)
-		if k.reserve(k.claim(lease.ID)).Decision == driver.Acquired {
+		if k.reserve(k.claim(lease.ID)).Decision == idempotency.DecisionAcquired {
 			return
 		}
 	}

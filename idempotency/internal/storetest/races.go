@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 const (
@@ -23,13 +23,13 @@ const (
 // replies must be those of one order. A claim may also be answered with
 // DecisionInProgress.
 func (k *kit) testRaces() {
-	reserve := racer{do: func(ctx context.Context, store driver.Store, lease driver.Lease) (answer reply) {
+	reserve := racer{do: func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) (answer reply) {
 		answer.reservation, answer.err = store.Reserve(ctx, k.claim(lease.ID))
 		return answer
 	}}
 	end := make(map[string]racer)
 	for _, o := range operations() {
-		end[o.name] = racer{&o, func(ctx context.Context, store driver.Store, lease driver.Lease) reply {
+		end[o.name] = racer{&o, func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) reply {
 			return reply{err: o.do(ctx, store, lease)}
 		}}
 	}
@@ -62,7 +62,7 @@ func (k *kit) testRaces() {
 type racer struct {
 	*operation // nil: a claim
 
-	do func(ctx context.Context, store driver.Store, lease driver.Lease) reply
+	do func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) reply
 }
 
 func (r racer) String() string {
@@ -75,7 +75,7 @@ func (r racer) String() string {
 // reply is a store's reply to a racer.
 type reply struct {
 	err         error
-	reservation driver.Reservation
+	reservation idempotency.Reservation
 }
 
 // race runs the racers on each of some new records in a state, while others sweep and reap.
@@ -89,7 +89,7 @@ func (k *kit) race(name string, with []racer) {
 		replies[i] = make([]reply, len(with))
 	}
 	var done atomic.Int64
-	var reaped [2][]driver.Record
+	var reaped [2][]idempotency.Record
 	ctx := k.patient()
 	all := raceKeys * len(with)
 	together(all+len(reaped), func(n int) {
@@ -127,7 +127,7 @@ func (k *kit) race(name string, with []racer) {
 
 // moment is a record between two operations of a race. A Status of zero: there is none, or an expired one.
 type moment struct {
-	driver.Record
+	idempotency.Record
 
 	dead    bool // the lease is over
 	changed bool
@@ -137,9 +137,9 @@ type moment struct {
 type order struct {
 	with    []racer
 	replies []reply
-	reaped  int          // how often Reap has returned the record
-	lease   driver.Lease // before the race
-	after   driver.Record
+	reaped  int               // how often Reap has returned the record
+	lease   idempotency.Lease // before the race
+	after   idempotency.Record
 }
 
 // exists reports whether there is an order of the racers that are not done.
@@ -168,7 +168,7 @@ func (o *order) exists(now moment, done []bool) bool {
 
 // marked is the moment after a dead execution has become Unknown.
 func (m moment) marked() moment {
-	m.Status, m.Owner, m.dead, m.changed = driver.Unknown, "", false, true
+	m.Status, m.Owner, m.dead, m.changed = idempotency.Unknown, "", false, true
 	m.Generation++
 	return m
 }
@@ -182,17 +182,17 @@ func (o *order) follows(now moment, i int) (moment, bool) {
 	switch {
 	case o.replies[i].err != nil:
 		return now, false
-	case answer.Decision == driver.DecisionInProgress:
+	case answer.Decision == idempotency.DecisionInProgress:
 		return now, true
-	case answer.Decision == driver.Done:
+	case answer.Decision == idempotency.DecisionDone:
 		return now, now.Status.Finished()
 	case answer.LeaseExpired:
 		return now.marked(), now.dead && !now.Takeover.Repeats()
-	case answer.Decision == driver.DecisionUnknown:
-		return now, now.Status == driver.Unknown
+	case answer.Decision == idempotency.DecisionUnknown:
+		return now, now.Status == idempotency.Unknown
 	}
 	// An expired record passes on its generation until it is swept.
-	granted := answer.Decision == driver.Acquired && (now.Status == 0 || now.Status == driver.FailedRetryable || now.dead && now.Takeover.Repeats())
+	granted := answer.Decision == idempotency.DecisionAcquired && (now.Status == 0 || now.Status == idempotency.FailedRetryable || now.dead && now.Takeover.Repeats())
 	next := answer.Record.Generation == now.Generation+1 || now.Status == 0 && answer.Record.Generation == o.lease.Generation+1
 	return moment{Record: answer.Record, changed: true}, granted && next
 }
@@ -201,7 +201,7 @@ func (o *order) follows(now moment, i int) (moment, bool) {
 func (o *order) follow(now moment, of *operation, err error) (moment, bool) {
 	holds := now.Lease() == o.lease && slices.Contains(of.from, now.Status)
 	if err != nil {
-		return now, errors.Is(err, driver.ErrLeaseLost) && !holds
+		return now, errors.Is(err, idempotency.ErrLeaseLost) && !holds
 	}
 	now.dead, now.changed = false, true
 	if of.to != 0 {

@@ -2,37 +2,38 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"slices"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // contender is a kind of claim.
 type contender struct {
 	name     string
-	takeover driver.Takeover
+	takeover idempotency.Takeover
 	other    bool // another request: another fingerprint
 	same     bool // the same execution: the owner of the record
 }
 
 func contenders() []contender {
 	return []contender{
-		{name: "Reexecute", takeover: driver.Reexecute},
-		{name: "Reexecute, another request", takeover: driver.Reexecute, other: true},
-		{name: "Reexecute, the same owner", takeover: driver.Reexecute, same: true},
-		{name: "Resume", takeover: driver.Resume},
-		{name: "MarkUnknown", takeover: driver.MarkUnknown},
-		{name: "MarkUnknown, another request", takeover: driver.MarkUnknown, other: true},
-		{name: "MarkUnknown, the same owner", takeover: driver.MarkUnknown, same: true},
+		{name: "Reexecute", takeover: idempotency.Reexecute},
+		{name: "Reexecute, another request", takeover: idempotency.Reexecute, other: true},
+		{name: "Reexecute, the same owner", takeover: idempotency.Reexecute, same: true},
+		{name: "Resume", takeover: idempotency.Resume},
+		{name: "MarkUnknown", takeover: idempotency.MarkUnknown},
+		{name: "MarkUnknown, another request", takeover: idempotency.MarkUnknown, other: true},
+		{name: "MarkUnknown, the same owner", takeover: idempotency.MarkUnknown, same: true},
 		{name: "TakeoverDefault"},
 	}
 }
 
-func (c contender) claim(k *kit, lease driver.Lease) driver.Claim {
+func (c contender) claim(k *kit, lease idempotency.Lease) idempotency.Claim {
 	claim := k.claim(lease.ID)
 	claim.Takeover = c.takeover
 	if c.other {
@@ -44,17 +45,17 @@ func (c contender) claim(k *kit, lease driver.Lease) driver.Claim {
 	return claim
 }
 
-// wants returns the decision of driver.Decide. The tests of Decide restate its
+// wants returns the decision of idempotency.Decide. The tests of Decide restate its
 // documentation.
-func (s *subject) wants(claim *driver.Claim) (driver.Step, driver.Reservation) {
+func (s *subject) wants(claim *idempotency.Claim) (idempotency.Step, idempotency.Reservation) {
 	if s.status == 0 {
-		return driver.Take, driver.Reservation{Decision: driver.Acquired}
+		return idempotency.StepTake, idempotency.Reservation{Decision: idempotency.DecisionAcquired}
 	}
 	now := s.before.Updated
 	if s.dead {
 		now = s.before.LeaseExpires
 	}
-	return driver.Decide(&s.before, claim, now)
+	return idempotency.Decide(&s.before, claim, now)
 }
 
 // testReserve makes each kind of claim on a record in each state.
@@ -72,23 +73,23 @@ func (k *kit) tryReserve(c contender, s *subject) {
 	after := k.load(claim.ID)
 	k.equalRecord(got.Record, after, "of Reserve and of Load")
 	switch step {
-	case driver.Leave:
+	case idempotency.StepLeave:
 		k.unchanged(before, claim.ID)
 		return
-	case driver.Take:
+	case idempotency.StepTake:
 		k.checkTaken(&claim, s, after)
 	default:
 		k.checkMarkedUnknown(before, after)
-		k.cannotWrite(driver.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
-		k.cannotWrite(driver.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
+		k.cannotWrite(idempotency.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
+		k.cannotWrite(idempotency.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
 	}
 	k.cannotWrite(s.lease)
 }
 
 // checkTaken checks the record of a claim that was granted.
-func (k *kit) checkTaken(claim *driver.Claim, s *subject, after driver.Record) {
-	k.equalRecord(driver.Record{
-		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress,
+func (k *kit) checkTaken(claim *idempotency.Claim, s *subject, after idempotency.Record) {
+	k.equalRecord(idempotency.Record{
+		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.StatusInProgress,
 		Owner: claim.Owner, Generation: s.lease.Generation + 1, Takeover: claim.Takeover,
 		LeaseExpires: after.LeaseExpires, Started: after.Started, Updated: after.Updated, Expires: after.Expires,
 	}, after, "that of a new execution")
@@ -99,64 +100,64 @@ func (k *kit) checkTaken(claim *driver.Claim, s *subject, after driver.Record) {
 }
 
 // checkMarkedUnknown checks a record that has become Unknown after the end of its lease.
-func (k *kit) checkMarkedUnknown(before, after driver.Record) {
+func (k *kit) checkMarkedUnknown(before, after idempotency.Record) {
 	want := before
-	want.Status, want.Owner, want.Generation = driver.Unknown, "", before.Generation+1
+	want.Status, want.Owner, want.Generation = idempotency.Unknown, "", before.Generation+1
 	want.Updated, want.LeaseExpires = after.Updated, after.LeaseExpires // LeaseExpires has no meaning now
 	k.equalRecord(want, after, "has become Unknown")
 	assert.True(k, after.Updated.After(before.Updated))
-	k.equalReservation(driver.Reservation{Decision: driver.DecisionUnknown}, k.reserve(k.claim(after.ID)))
+	k.equalReservation(idempotency.Reservation{Decision: idempotency.DecisionUnknown}, k.reserve(k.claim(after.ID)))
 }
 
 // operation is an operation of the holder of a lease.
 type operation struct {
 	name    string
-	from    []driver.Status // in which it succeeds
-	to      driver.Status   // 0: the status stays
-	do      func(ctx context.Context, store driver.Store, lease driver.Lease) error
-	outcome driver.Outcome // of Complete
+	from    []idempotency.Status // in which it succeeds
+	to      idempotency.Status   // 0: the status stays
+	do      func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error
+	outcome idempotency.Outcome // of Complete
 }
 
 // renewal is the lease after Renew.
 const renewal = 5 * time.Hour
 
 func operations() []operation {
-	open := []driver.Status{driver.InProgress, driver.Unknown}
+	open := []idempotency.Status{idempotency.StatusInProgress, idempotency.Unknown}
 	all := []operation{
-		{name: "Renew", from: open[:1], do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+		{name: "Renew", from: open[:1], do: func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error {
 			return store.Renew(ctx, lease, renewal)
 		}},
-		{name: "Release", from: open, to: driver.FailedRetryable, do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+		{name: "Release", from: open, to: idempotency.FailedRetryable, do: func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error {
 			return store.Release(ctx, lease)
 		}},
 	}
-	for _, status := range []driver.Status{driver.Completed, driver.FailedFinal, driver.CompletedUnreplayable} {
+	for _, status := range []idempotency.Status{idempotency.Completed, idempotency.FailedFinal, idempotency.CompletedUnreplayable} {
 		all = append(all, completeAs(status, open))
 	}
-	return append(all, completeAs(driver.Unknown, open[:1]))
+	return append(all, completeAs(idempotency.Unknown, open[:1]))
 }
 
 // completeAs is Complete as status.
-func completeAs(status driver.Status, from []driver.Status) operation {
-	outcome := driver.Outcome{Status: status, Result: answer(), TTL: 6 * time.Hour}
+func completeAs(status idempotency.Status, from []idempotency.Status) operation {
+	outcome := idempotency.Outcome{Status: status, Result: answer(), TTL: 6 * time.Hour}
 	outcome.Result.Reference = "by " + status.String()
 	return operation{
 		name: "Complete as " + status.String(), from: from, to: status, outcome: outcome,
-		do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+		do: func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error {
 			return store.Complete(ctx, lease, outcome)
 		},
 	}
 }
 
 // wants returns the record after an operation that succeeds. Its times are those of after.
-func (o *operation) wants(s *subject, after driver.Record) driver.Record {
+func (o *operation) wants(s *subject, after idempotency.Record) idempotency.Record {
 	want := s.before
 	want.Updated, want.LeaseExpires = after.Updated, after.LeaseExpires
 	switch o.to {
 	case 0:
-	case driver.FailedRetryable:
+	case idempotency.FailedRetryable:
 		if s.old {
-			return driver.Record{} // nothing keeps it
+			return idempotency.Record{} // nothing keeps it
 		}
 		want.Status = o.to
 	default:
@@ -176,25 +177,25 @@ func (k *kit) testLease() {
 
 func (k *kit) tryOperation(o operation, s *subject) {
 	before := s.before
-	for name, change := range map[string]func(*driver.Lease){
-		"another owner":         func(l *driver.Lease) { l.Owner = driver.NewOwner() },
-		"its owner and a blank": func(l *driver.Lease) { l.Owner += " " },
-		"an earlier generation": func(l *driver.Lease) { l.Generation-- },
-		"a later generation":    func(l *driver.Lease) { l.Generation++ },
-		"the key and a blank":   func(l *driver.Lease) { l.Key += " " },
-		"another operation":     func(l *driver.Lease) { l.Operation = "" },
-		"the scope and a blank": func(l *driver.Lease) { l.Scope += " " },
+	for name, change := range map[string]func(*idempotency.Lease){
+		"another owner":         func(l *idempotency.Lease) { l.Owner = rand.Text() },
+		"its owner and a blank": func(l *idempotency.Lease) { l.Owner += " " },
+		"an earlier generation": func(l *idempotency.Lease) { l.Generation-- },
+		"a later generation":    func(l *idempotency.Lease) { l.Generation++ },
+		"the key and a blank":   func(l *idempotency.Lease) { l.Key += " " },
+		"another operation":     func(l *idempotency.Lease) { l.Operation = "" },
+		"the scope and a blank": func(l *idempotency.Lease) { l.Scope += " " },
 	} {
 		wrong := s.lease
 		change(&wrong)
-		require.ErrorIs(k, o.do(k.patient(), k.store, wrong), driver.ErrLeaseLost, name)
+		require.ErrorIs(k, o.do(k.patient(), k.store, wrong), idempotency.ErrLeaseLost, name)
 		k.unchanged(before, s.lease.ID)
 	}
 
 	err := o.do(k.patient(), k.store, s.lease)
 	after := k.find(s.lease.ID)
 	if !slices.Contains(o.from, s.status) {
-		require.ErrorIs(k, err, driver.ErrLeaseLost)
+		require.ErrorIs(k, err, idempotency.ErrLeaseLost)
 		k.equalRecord(before, after, "has changed")
 		return
 	}
@@ -210,17 +211,17 @@ func (k *kit) tryOperation(o operation, s *subject) {
 	switch o.to {
 	case 0:
 		k.about(renewal, after.LeaseExpires.Sub(after.Updated), "LeaseExpires - Updated")
-	case driver.FailedRetryable:
+	case idempotency.FailedRetryable:
 	default:
 		k.about(o.outcome.TTL, after.Expires.Sub(after.Updated), "Expires - Updated")
 	}
 }
 
 // cannotWrite checks that the holder of a lost lease changes nothing.
-func (k *kit) cannotWrite(lease driver.Lease) {
+func (k *kit) cannotWrite(lease idempotency.Lease) {
 	before := k.find(lease.ID)
 	for _, o := range operations() {
-		require.ErrorIs(k, o.do(k.patient(), k.store, lease), driver.ErrLeaseLost, o.name)
+		require.ErrorIs(k, o.do(k.patient(), k.store, lease), idempotency.ErrLeaseLost, o.name)
 	}
 	k.unchanged(before, lease.ID)
 }

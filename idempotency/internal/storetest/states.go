@@ -1,12 +1,13 @@
 package storetest
 
 import (
+	"crypto/rand"
 	"net/http"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // state is a state of a record before an operation.
@@ -15,13 +16,13 @@ type state struct {
 
 	// lease, ttl and takeover are those of the claim that begins the record. A lease of zero: there is no record.
 	lease, ttl time.Duration
-	takeover   driver.Takeover
+	takeover   idempotency.Takeover
 
 	// first is done at once, and then after a blink. They return the new lease. nil: nothing.
-	first, then func(k *kit, lease driver.Lease) driver.Lease
+	first, then func(k *kit, lease idempotency.Lease) idempotency.Lease
 
 	// status is what Load finds. Zero means that it finds nothing.
-	status driver.Status
+	status idempotency.Status
 
 	// dead means that the lease of an execution in progress has ended.
 	dead bool
@@ -37,42 +38,42 @@ func (s *state) swept() bool { return s.lease > 0 && s.status == 0 }
 type subject struct {
 	state
 
-	lease  driver.Lease
-	before driver.Record // zero if it is absent
+	lease  idempotency.Lease
+	before idempotency.Record // zero if it is absent
 }
 
 // answer returns the result of completed operations.
-func answer() driver.Result {
-	return driver.Result{
+func answer() idempotency.Result {
+	return idempotency.Result{
 		Code: http.StatusCreated, Header: http.Header{"Location": {"/charges/1"}},
 		Body: []byte(`{"id":1}`), Reference: "charge 1",
 	}
 }
 
-func renewed(d time.Duration) func(*kit, driver.Lease) driver.Lease {
-	return func(k *kit, lease driver.Lease) driver.Lease {
+func renewed(d time.Duration) func(*kit, idempotency.Lease) idempotency.Lease {
+	return func(k *kit, lease idempotency.Lease) idempotency.Lease {
 		require.NoError(k, k.store.Renew(k.patient(), lease, d))
 		return lease
 	}
 }
 
-func released(k *kit, lease driver.Lease) driver.Lease {
+func released(k *kit, lease idempotency.Lease) idempotency.Lease {
 	k.release(lease)
 	return lease
 }
 
-func completed(status driver.Status, ttl time.Duration) func(*kit, driver.Lease) driver.Lease {
-	return func(k *kit, lease driver.Lease) driver.Lease {
-		k.complete(lease, driver.Outcome{Status: status, Result: answer(), TTL: ttl})
+func completed(status idempotency.Status, ttl time.Duration) func(*kit, idempotency.Lease) idempotency.Lease {
+	return func(k *kit, lease idempotency.Lease) idempotency.Lease {
+		k.complete(lease, idempotency.Outcome{Status: status, Result: answer(), TTL: ttl})
 		return lease
 	}
 }
 
-func taken(k *kit, lease driver.Lease) driver.Lease { return k.acquire(k.claim(lease.ID)) }
+func taken(k *kit, lease idempotency.Lease) idempotency.Lease { return k.acquire(k.claim(lease.ID)) }
 
 // marked makes a record Unknown after the end of its lease, and returns the lease of a reconciler.
-func marked(k *kit, lease driver.Lease) driver.Lease {
-	k.equalReservation(driver.Reservation{Decision: driver.DecisionUnknown, LeaseExpired: true}, k.reserve(k.claim(lease.ID)))
+func marked(k *kit, lease idempotency.Lease) idempotency.Lease {
+	k.equalReservation(idempotency.Reservation{Decision: idempotency.DecisionUnknown, LeaseExpired: true}, k.reserve(k.claim(lease.ID)))
 	record := k.load(lease.ID)
 	return record.Lease()
 }
@@ -80,15 +81,15 @@ func marked(k *kit, lease driver.Lease) driver.Lease {
 // states returns all states of a record, reached in every way.
 func states() []state {
 	const (
-		running  = driver.InProgress
-		failed   = driver.FailedRetryable
+		running  = idempotency.StatusInProgress
+		failed   = idempotency.FailedRetryable
 		hour     = time.Hour
-		again    = driver.Reexecute
-		resume   = driver.Resume
+		again    = idempotency.Reexecute
+		resume   = idempotency.Resume
 		lasting  = 2 * hour
 		reviewed = 3 * hour
 	)
-	unknown := completed(driver.Unknown, hour)
+	unknown := completed(idempotency.Unknown, hour)
 	all := []state{
 		{name: "absent"},
 		{name: "in progress", lease: hour, ttl: lasting, status: running},
@@ -99,17 +100,17 @@ func states() []state {
 		{name: "in progress, taken over", lease: blink, ttl: hour, takeover: again, then: taken, status: running},
 		{name: "in progress, its key for the second time", lease: blink, ttl: blink, takeover: resume, then: taken, status: running},
 		{name: "in progress, after a release", lease: hour, ttl: hour, first: released, then: taken, status: running},
-		{name: "marked unknown", lease: blink, ttl: hour, then: marked, status: driver.Unknown},
-		{name: "marked unknown, TTL over", lease: blink, ttl: blink, then: marked, status: driver.Unknown, old: true},
-		{name: "unknown", lease: blink, ttl: hour, first: unknown, status: driver.Unknown},
-		{name: "unknown, TTL over", lease: blink, ttl: hour, first: completed(driver.Unknown, blink), status: driver.Unknown, old: true},
+		{name: "marked unknown", lease: blink, ttl: hour, then: marked, status: idempotency.Unknown},
+		{name: "marked unknown, TTL over", lease: blink, ttl: blink, then: marked, status: idempotency.Unknown, old: true},
+		{name: "unknown", lease: blink, ttl: hour, first: unknown, status: idempotency.Unknown},
+		{name: "unknown, TTL over", lease: blink, ttl: hour, first: completed(idempotency.Unknown, blink), status: idempotency.Unknown, old: true},
 		{name: "failed retryable", lease: hour, ttl: hour, takeover: again, first: released, status: failed},
 		{name: "failed retryable, to be resumed", lease: hour, ttl: hour, takeover: resume, first: released, status: failed},
 		{name: "failed retryable, TTL over", lease: hour, ttl: blink, takeover: again, first: released},
 		{name: "failed retryable by a reconciler", lease: blink, ttl: hour, first: unknown, then: released, status: failed},
 	}
 	for takeover, name := range []string{"TakeoverDefault", "Reexecute", "Resume", "MarkUnknown"} {
-		takeover := driver.Takeover(takeover)
+		takeover := idempotency.Takeover(takeover)
 		over := state{name: "in progress, lease over, " + name, lease: blink, ttl: hour, takeover: takeover, status: running, dead: true}
 		old := state{name: "in progress, lease and TTL over, " + name, lease: blink, ttl: blink, takeover: takeover}
 		if !takeover.Repeats() { // it must become Unknown first
@@ -117,7 +118,7 @@ func states() []state {
 		}
 		all = append(all, over, old)
 	}
-	for _, status := range []driver.Status{driver.Completed, driver.FailedFinal, driver.CompletedUnreplayable} {
+	for _, status := range []idempotency.Status{idempotency.Completed, idempotency.FailedFinal, idempotency.CompletedUnreplayable} {
 		name := status.String() // the end of the lease must change nothing
 		all = append(all,
 			state{name: name, lease: blink, ttl: hour, takeover: again, first: completed(status, hour), status: status},
@@ -131,7 +132,7 @@ func states() []state {
 func (k *kit) prepare(all []state) []subject {
 	subjects := make([]subject, len(all))
 	for i, s := range all {
-		lease := driver.Lease{ID: k.id(), Owner: driver.NewOwner()}
+		lease := idempotency.Lease{ID: k.id(), Owner: rand.Text()}
 		if s.lease > 0 {
 			lease = k.begin(s.lease, s.ttl, s.takeover)
 		}

@@ -1,15 +1,15 @@
-// Package storetest tests implementations of [driver.Store]: each operation, the
+// Package storetest tests implementations of [idempotency.Store]: each operation, the
 // transitions between the statuses of a record and no others, the leases, and races.
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Suite{Open: func(t *testing.T) driver.Store { return open(t) }}.Run(t)
+//		storetest.Suite{Open: func(t *testing.T) idempotency.Store { return open(t) }}.Run(t)
 //	}
 //
-// A store that is a [driver.Transactor] is tested further. The suite then needs to
+// A store that is a [idempotency.Transactor] is tested further. The suite then needs to
 // know how the work writes:
 //
 //	storetest.Suite{
-//		Open:  func(t *testing.T) driver.Store { return store },
+//		Open:  func(t *testing.T) idempotency.Store { return store },
 //		Write: func(ctx context.Context, tx any, id string) error { … tx.(*sql.Tx) … },
 //		Count: func(ctx context.Context, id string) (int, error) { … },
 //	}.Run(t)
@@ -37,7 +37,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // Suite describes the store that is tested. Only Open is required, and Write and Count
@@ -45,15 +45,15 @@ import (
 type Suite struct {
 	// Open opens the store. Run calls it once. The store need not be empty, but must not be
 	// used by others during the tests.
-	Open func(t *testing.T) driver.Store
+	Open func(t *testing.T) idempotency.Store
 
 	// Again opens another Store with the same records and a connection of its own, as
 	// another process does. Run calls it once, after Open, and runs the races between the
 	// two. nil means that there is only one.
-	Again func(t *testing.T) driver.Store
+	Again func(t *testing.T) idempotency.Store
 
 	// Write writes a row named id into a table of the test, through the Value of a
-	// [driver.Transaction].
+	// [idempotency.Transaction].
 	Write func(ctx context.Context, tx any, id string) error
 
 	// Count returns the number of committed rows named id. It must not wait for an open
@@ -84,7 +84,7 @@ func (s Suite) Run(t *testing.T) {
 	k.test("Invalid", (*kit).testInvalid)
 	k.test("Canceled", (*kit).testCanceled)
 	k.test("Races", (*kit).testRaces)
-	if transactor, ok := k.store.(driver.Transactor); ok {
+	if transactor, ok := k.store.(idempotency.Transactor); ok {
 		k.test("Transactions", func(k *kit) { k.testTransactions(transactor) })
 	}
 	k.test("Unknown", (*kit).testUnknown)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // testSweep deletes expired records, and marks dead executions, and no others.
@@ -18,14 +18,14 @@ func (k *kit) testSweep() {
 	for _, row := range []struct {
 		name     string
 		ttl      time.Duration
-		takeover driver.Takeover
-		sweep    func(k *kit, store driver.Store, limit int) (int, error)
+		takeover idempotency.Takeover
+		sweep    func(k *kit, store idempotency.Store, limit int) (int, error)
 		rest     func(k *kit) int
 	}{
-		{"Sweep", blink, driver.Reexecute, func(k *kit, store driver.Store, limit int) (int, error) {
+		{"Sweep", blink, idempotency.Reexecute, func(k *kit, store idempotency.Store, limit int) (int, error) {
 			return store.Sweep(k.patient(), limit)
 		}, (*kit).drain},
-		{"Reap", time.Hour, driver.MarkUnknown, func(k *kit, store driver.Store, limit int) (int, error) {
+		{"Reap", time.Hour, idempotency.MarkUnknown, func(k *kit, store idempotency.Store, limit int) (int, error) {
 			all, err := store.Reap(k.patient(), limit)
 			return len(all), err
 		}, func(k *kit) int { return len(k.reapAll()) }},
@@ -77,9 +77,9 @@ func (k *kit) drain() int {
 }
 
 // reapAll reaps until nothing is left, and returns the records.
-func (k *kit) reapAll() map[driver.ID]driver.Record {
+func (k *kit) reapAll() map[idempotency.ID]idempotency.Record {
 	const limit = 50
-	for found := make(map[driver.ID]driver.Record); ; {
+	for found := make(map[idempotency.ID]idempotency.Record); ; {
 		all, err := k.store.Reap(k.patient(), limit)
 		require.NoError(k, err)
 		require.LessOrEqual(k, len(all), limit)
@@ -115,7 +115,7 @@ func (k *kit) sweepWhat() {
 			got, reaped := found[s.lease.ID]
 			delete(found, s.lease.ID)
 			assert.Equal(k, s.dead && !s.takeover.Repeats(), reaped)
-			if s.status == driver.Unknown {
+			if s.status == idempotency.Unknown {
 				assert.Contains(k, listed, s.lease.ID)
 			} else {
 				assert.NotContains(k, listed, s.lease.ID)
@@ -126,7 +126,7 @@ func (k *kit) sweepWhat() {
 				k.equalRecord(got, after, "of Reap and of Load")
 				k.checkMarkedUnknown(s.before, after)
 				k.cannotWrite(s.lease)
-				completed(driver.Completed, time.Hour)(k, got.Lease())
+				completed(idempotency.Completed, time.Hour)(k, got.Lease())
 			case s.swept():
 				k.cannotWrite(s.lease)
 				assert.EqualValues(k, 1, k.acquire(k.claim(s.lease.ID)).Generation)

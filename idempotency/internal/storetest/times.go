@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -49,7 +49,7 @@ func (k *kit) testTimes() {
 			}
 			before := k.load(lease.ID)
 			_ = sleep.Context(k.Context(), tick)
-			k.complete(lease, driver.Outcome{Status: driver.Completed})
+			k.complete(lease, idempotency.Outcome{Status: idempotency.Completed})
 			after := k.load(lease.ID)
 			assert.Equal(k, unknown, after.Expires.After(before.Expires))
 			assert.Equal(k, !unknown, after.Expires.Equal(before.Expires))
@@ -60,7 +60,7 @@ func (k *kit) testTimes() {
 	}
 	k.test("Complete with a shorter TTL", func(k *kit) {
 		lease := k.begin(time.Hour, 2*time.Hour, 0)
-		completed(driver.Completed, time.Hour)(k, lease) // longer than the suite takes: Sweep counts what has expired
+		completed(idempotency.Completed, time.Hour)(k, lease) // longer than the suite takes: Sweep counts what has expired
 		after := k.load(lease.ID)
 		k.about(time.Hour, after.Expires.Sub(after.Updated), "Expires - Updated")
 	})

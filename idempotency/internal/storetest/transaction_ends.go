@@ -9,22 +9,24 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // endTwice ends a transaction that has ended.
 func (j *txKit) endTwice() {
 	all := ends()
-	all["Rollback"] = ending{end: func(tx driver.Transaction, ctx context.Context, _ driver.Outcome) error { return tx.Rollback(ctx) }}
+	all["Rollback"] = ending{end: func(tx idempotency.Transaction, ctx context.Context, _ idempotency.Outcome) error {
+		return tx.Rollback(ctx)
+	}}
 	for name, e := range all {
 		w := j.begin(j.claim(j.id()))
-		require.NoError(j, e.end(w.tx, j.patient(), driver.Outcome{Status: driver.Completed, Result: answer()}), name)
+		require.NoError(j, e.end(w.tx, j.patient(), idempotency.Outcome{Status: idempotency.Completed, Result: answer()}), name)
 		before := j.find(w.claim.ID)
 		for range 2 {
 			require.NoError(j, w.tx.Rollback(j.patient()), "Rollback after %s", name)
 			for again, e := range ends() {
-				require.Error(j, e.end(w.tx, j.patient(), driver.Outcome{Status: driver.FailedFinal}), "%s after %s", again, name)
+				require.Error(j, e.end(w.tx, j.patient(), idempotency.Outcome{Status: idempotency.FailedFinal}), "%s after %s", again, name)
 			}
 		}
 		j.unchanged(before, w.claim.ID)
@@ -34,10 +36,10 @@ func (j *txKit) endTwice() {
 
 // invalidOutcome ends transactions with invalid outcomes, which are not stored.
 func (j *txKit) invalidOutcome(e ending) {
-	for _, outcome := range []driver.Outcome{{Status: driver.FailedRetryable}, {Status: driver.Completed, TTL: -1}} {
+	for _, outcome := range []idempotency.Outcome{{Status: idempotency.FailedRetryable}, {Status: idempotency.Completed, TTL: -1}} {
 		w := j.begin(j.claim(j.id()))
-		require.ErrorIs(j, e.end(w.tx, j.patient(), outcome), driver.ErrInvalid)
-		j.unchanged(driver.Record{}, w.claim.ID)
+		require.ErrorIs(j, e.end(w.tx, j.patient(), outcome), idempotency.ErrInvalid)
+		j.unchanged(idempotency.Record{}, w.claim.ID)
 		j.rows(w.row, 0)
 		require.NoError(j, j.begin(j.claim(w.claim.ID)).tx.Rollback(j.patient()), "of the next")
 	}
@@ -46,7 +48,7 @@ func (j *txKit) invalidOutcome(e ending) {
 // canceled ends a transaction with a context that has ended.
 func (j *txKit) canceled(e ending) {
 	w := j.begin(j.claim(j.id()))
-	require.Error(j, e.end(w.tx, j.ended(), driver.Outcome{Status: driver.Completed}))
+	require.Error(j, e.end(w.tx, j.ended(), idempotency.Outcome{Status: idempotency.Completed}))
 	j.resolve(w, e.rows)
 }
 
@@ -59,7 +61,7 @@ func (j *txKit) limit() {
 		rows = 0
 	}
 	_ = sleep.Context(j.Context(), 5*blink)
-	err := w.tx.Commit(j.patient(), driver.Outcome{Status: driver.Completed})
+	err := w.tx.Commit(j.patient(), idempotency.Outcome{Status: idempotency.Completed})
 	recorded := j.resolve(w, rows)
 	assert.False(j, err == nil && !recorded, "Commit has lost the record")
 	assert.False(j, recorded && rows == 0, "recorded without its row")
@@ -72,8 +74,8 @@ func (j *txKit) resolve(w *work, rows int) (recorded bool) {
 		reservation, tx, err := j.store.Begin(ctx, j.claim(w.claim.ID), 0)
 		require.NoError(j, err)
 		switch reservation.Decision {
-		case driver.DecisionInProgress: // it may still be committed
-		case driver.Acquired:
+		case idempotency.DecisionInProgress: // it may still be committed
+		case idempotency.DecisionAcquired:
 			require.NoError(j, tx.Rollback(ctx))
 			j.rows(w.row, 0)
 			return false
@@ -98,7 +100,7 @@ func (j *txKit) raceAmbiguous() {
 			e = ends()["RollbackAndRecord"]
 		}
 		ctx, cancel := context.WithTimeout(j.Context(), time.Duration(rand.Int64N(int64(2*time.Millisecond))))
-		err := e.end(w.tx, ctx, driver.Outcome{Status: driver.Completed})
+		err := e.end(w.tx, ctx, idempotency.Outcome{Status: idempotency.Completed})
 		cancel()
 		recorded := j.resolve(w, e.rows)
 		assert.False(j, err == nil && !recorded, "a successful end has lost the record")
@@ -113,7 +115,7 @@ func (j *txKit) raceAmbiguous() {
 // granted, and completes.
 func (j *txKit) raceBegin() {
 	const keys = 8
-	ids := make([]driver.ID, keys)
+	ids := make([]idempotency.ID, keys)
 	for i := range ids {
 		ids[i] = j.id()
 	}
@@ -126,10 +128,10 @@ func (j *txKit) raceBegin() {
 		}
 		decision, err := do(ctx, i/keys, ids[i%keys])
 		assert.NoError(j, err)
-		if decision == driver.Acquired {
+		if decision == idempotency.DecisionAcquired {
 			granted[i]++
 		} else {
-			assert.Contains(j, []driver.Decision{driver.DecisionInProgress, driver.Done}, decision)
+			assert.Contains(j, []idempotency.Decision{idempotency.DecisionInProgress, idempotency.DecisionDone}, decision)
 		}
 	})
 	for key, id := range ids {
@@ -142,15 +144,15 @@ func (j *txKit) raceBegin() {
 		}
 		assert.Equal(j, 1, all, "granted claims")
 		record := j.load(id)
-		assert.Equal(j, driver.Completed, record.Status)
+		assert.Equal(j, idempotency.Completed, record.Status)
 		assert.EqualValues(j, 1, record.Generation)
 		j.rows(id.Key, transactional)
 	}
 }
 
-func (j *txKit) executeTransactional(ctx context.Context, i int, id driver.ID) (driver.Decision, error) {
+func (j *txKit) executeTransactional(ctx context.Context, i int, id idempotency.ID) (idempotency.Decision, error) {
 	store := j.store
-	if again, ok := j.handle(i / 2).(driver.Transactor); ok {
+	if again, ok := j.handle(i / 2).(idempotency.Transactor); ok {
 		store = again
 	}
 	reservation, tx, err := store.Begin(ctx, j.claim(id), 0)
@@ -160,14 +162,14 @@ func (j *txKit) executeTransactional(ctx context.Context, i int, id driver.ID) (
 	if err := j.Write(ctx, tx.Value(), id.Key); err != nil {
 		return 0, fmt.Errorf("Suite.Write: %w, %w", err, tx.Rollback(ctx))
 	}
-	return reservation.Decision, tx.Commit(ctx, driver.Outcome{Status: driver.Completed})
+	return reservation.Decision, tx.Commit(ctx, idempotency.Outcome{Status: idempotency.Completed})
 }
 
-func (j *txKit) executeLeased(ctx context.Context, i int, id driver.ID) (driver.Decision, error) {
+func (j *txKit) executeLeased(ctx context.Context, i int, id idempotency.ID) (idempotency.Decision, error) {
 	store := j.handle(i / 2)
 	reservation, err := store.Reserve(ctx, j.claim(id))
-	if err != nil || reservation.Decision != driver.Acquired {
+	if err != nil || reservation.Decision != idempotency.DecisionAcquired {
 		return reservation.Decision, err
 	}
-	return reservation.Decision, store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: driver.Completed})
+	return reservation.Decision, store.Complete(ctx, reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed})
 }

@@ -2,12 +2,13 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -15,33 +16,33 @@ import (
 type txKit struct {
 	*kit
 
-	store driver.Transactor
+	store idempotency.Transactor
 }
 
 // work is an execution with an open transaction.
 type work struct {
-	claim  driver.Claim
-	record driver.Record // of the reservation
-	tx     driver.Transaction
+	claim  idempotency.Claim
+	record idempotency.Record // of the reservation
+	tx     idempotency.Transaction
 	row    string
 }
 
 // ending is a way to end a transaction with an outcome.
 type ending struct {
-	end  func(tx driver.Transaction, ctx context.Context, outcome driver.Outcome) error
+	end  func(tx idempotency.Transaction, ctx context.Context, outcome idempotency.Outcome) error
 	rows int // that are committed
 }
 
 func ends() map[string]ending {
 	return map[string]ending{
-		"Commit":            {driver.Transaction.Commit, 1},
-		"RollbackAndRecord": {driver.Transaction.RollbackAndRecord, 0},
+		"Commit":            {idempotency.Transaction.Commit, 1},
+		"RollbackAndRecord": {idempotency.Transaction.RollbackAndRecord, 0},
 	}
 }
 
 // testTransactions tests a Transactor. While a transaction is open, only its record is
 // used: the database may have one writer.
-func (k *kit) testTransactions(store driver.Transactor) {
+func (k *kit) testTransactions(store idempotency.Transactor) {
 	require.False(k, k.Write == nil || k.Count == nil, "Suite.Write or Suite.Count is nil, must be set for a Transactor")
 	require.False(k, store.InCallerTx())
 	test := func(name string, f func(j *txKit)) {
@@ -66,18 +67,18 @@ func (k *kit) testTransactions(store driver.Transactor) {
 }
 
 // begin makes a claim that must be granted, and writes a row.
-func (j *txKit) begin(claim driver.Claim) *work {
+func (j *txKit) begin(claim idempotency.Claim) *work {
 	w := j.start(claim, 0)
 	require.NoError(j, j.Write(j.patient(), w.tx.Value(), w.row))
 	return w
 }
 
 // start makes a claim that must be granted, with a limit for the transaction.
-func (j *txKit) start(claim driver.Claim, limit time.Duration) *work {
+func (j *txKit) start(claim idempotency.Claim, limit time.Duration) *work {
 	ctx := j.patient()
 	reservation, tx, err := j.store.Begin(ctx, claim, limit)
 	require.NoError(j, err)
-	require.Equal(j, driver.Acquired, reservation.Decision, "record %+v", reservation.Record)
+	require.Equal(j, idempotency.DecisionAcquired, reservation.Decision, "record %+v", reservation.Record)
 	require.NotNil(j, tx)
 	j.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -89,7 +90,7 @@ func (j *txKit) start(claim driver.Claim, limit time.Duration) *work {
 }
 
 // beginNone makes a claim that must be answered without a transaction.
-func (j *txKit) beginNone(claim driver.Claim, want driver.Reservation) driver.Record {
+func (j *txKit) beginNone(claim idempotency.Claim, want idempotency.Reservation) idempotency.Record {
 	got, tx, err := j.store.Begin(j.patient(), claim, 0)
 	require.NoError(j, err)
 	require.Nil(j, tx)
@@ -119,9 +120,9 @@ func (j *txKit) claims() {
 func (j *txKit) tryBegin(c contender, s *subject) {
 	claim := c.claim(j.kit, s.lease)
 	switch step, want := s.wants(&claim); {
-	case want.Decision == driver.Acquired:
+	case want.Decision == idempotency.DecisionAcquired:
 		j.supersedes(claim, s)
-	case step == driver.Leave:
+	case step == idempotency.StepLeave:
 		j.beginNone(claim, want)
 		j.unchanged(s.before, claim.ID)
 	default:
@@ -131,13 +132,13 @@ func (j *txKit) tryBegin(c contender, s *subject) {
 }
 
 // supersedes begins and rolls back, which changes nothing, and then begins and commits.
-func (j *txKit) supersedes(claim driver.Claim, s *subject) {
+func (j *txKit) supersedes(claim idempotency.Claim, s *subject) {
 	require.NoError(j, j.begin(claim).tx.Rollback(j.patient()))
 	j.unchanged(s.before, claim.ID)
-	claim.Owner = driver.NewOwner()
+	claim.Owner = rand.Text()
 	w := j.start(claim, 0)
 	j.promised(w, s.lease.Generation+1)
-	outcome := driver.Outcome{Status: driver.Completed, Result: answer()}
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: answer()}
 	require.NoError(j, w.tx.Commit(j.patient(), outcome))
 	j.written(w, outcome)
 	j.cannotWrite(s.lease)
@@ -147,14 +148,14 @@ func (j *txKit) supersedes(claim driver.Claim, s *subject) {
 // promised checks the record that Begin has returned.
 func (j *txKit) promised(w *work, generation int64) {
 	want := w.record // for its times
-	want.ID, want.Fingerprint, want.Status = w.claim.ID, w.claim.Fingerprint, driver.InProgress
-	want.Owner, want.Generation, want.Takeover, want.Result = w.claim.Owner, generation, w.claim.Takeover, driver.Result{}
+	want.ID, want.Fingerprint, want.Status = w.claim.ID, w.claim.Fingerprint, idempotency.StatusInProgress
+	want.Owner, want.Generation, want.Takeover, want.Result = w.claim.Owner, generation, w.claim.Takeover, idempotency.Result{}
 	j.equalRecord(want, w.record, "of Begin")
 	j.about(w.claim.TTL, w.record.Expires.Sub(w.record.Started), "Expires - Started")
 }
 
 // written checks the record after the end of the work.
-func (j *txKit) written(w *work, outcome driver.Outcome) {
+func (j *txKit) written(w *work, outcome idempotency.Outcome) {
 	after := j.load(w.claim.ID)
 	want := w.record
 	want.Status, want.Updated, want.LeaseExpires, want.Result = outcome.Status, after.Updated, after.LeaseExpires, outcome.Stored()
@@ -168,25 +169,25 @@ func (j *txKit) written(w *work, outcome driver.Outcome) {
 
 // stores ends transactions with each outcome.
 func (j *txKit) stores(e ending) {
-	for _, outcome := range []driver.Outcome{
-		{Status: driver.Completed, Result: answer()},
-		{Status: driver.Completed, Result: answer(), TTL: 5 * time.Hour},
-		{Status: driver.FailedFinal, Result: answer(), TTL: 5 * time.Hour},
-		{Status: driver.CompletedUnreplayable, Result: answer()},
-		{Status: driver.Unknown},
+	for _, outcome := range []idempotency.Outcome{
+		{Status: idempotency.Completed, Result: answer()},
+		{Status: idempotency.Completed, Result: answer(), TTL: 5 * time.Hour},
+		{Status: idempotency.FailedFinal, Result: answer(), TTL: 5 * time.Hour},
+		{Status: idempotency.CompletedUnreplayable, Result: answer()},
+		{Status: idempotency.Unknown},
 	} {
 		j.test(outcome.Status.String()+" with a TTL of "+outcome.TTL.String(), func(k *kit) {
 			j := &txKit{k, j.store}
 			w := j.begin(j.claim(j.id()))
 			j.promised(w, 1)
-			j.unchanged(driver.Record{}, w.claim.ID)
+			j.unchanged(idempotency.Record{}, w.claim.ID)
 			j.rows(w.row, 0)
 			require.NoError(j, e.end(w.tx, j.patient(), outcome))
 			j.rows(w.row, e.rows)
 			j.written(w, outcome)
-			want := driver.Reservation{Decision: driver.Done}
-			if outcome.Status == driver.Unknown {
-				want.Decision = driver.DecisionUnknown
+			want := idempotency.Reservation{Decision: idempotency.DecisionDone}
+			if outcome.Status == idempotency.Unknown {
+				want.Decision = idempotency.DecisionUnknown
 			}
 			j.equalReservation(want, j.reserve(j.claim(w.claim.ID)))
 			j.beginNone(j.claim(w.claim.ID), want)
@@ -219,28 +220,28 @@ func (j *txKit) holds() {
 		}
 		assert.NoError(j, busy(ctx, j.beside(i), j.claim(claim.ID)))
 	})
-	j.unchanged(driver.Record{}, claim.ID)
+	j.unchanged(idempotency.Record{}, claim.ID)
 	j.atOnce(func(ctx context.Context) error { return ignored(j.store.Sweep(ctx, 1000)) })
 
-	outcome := driver.Outcome{Status: driver.Completed, Result: answer(), TTL: time.Hour}
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: answer(), TTL: time.Hour}
 	require.NoError(j, w.tx.Commit(j.patient(), outcome))
 	j.rows(w.row, 1)
 	j.written(w, outcome)
 }
 
-func (j *txKit) reserveBusy(ctx context.Context, store driver.Store, claim driver.Claim) error {
+func (j *txKit) reserveBusy(ctx context.Context, store idempotency.Store, claim idempotency.Claim) error {
 	reservation, err := store.Reserve(ctx, claim)
-	assert.Equal(j, driver.DecisionInProgress, reservation.Decision, "Reserve during a transaction")
+	assert.Equal(j, idempotency.DecisionInProgress, reservation.Decision, "Reserve during a transaction")
 	return err
 }
 
-func (j *txKit) beginBusy(ctx context.Context, store driver.Store, claim driver.Claim) error {
-	transactor, ok := store.(driver.Transactor)
+func (j *txKit) beginBusy(ctx context.Context, store idempotency.Store, claim idempotency.Claim) error {
+	transactor, ok := store.(idempotency.Transactor)
 	if !ok {
 		return j.reserveBusy(ctx, store, claim)
 	}
 	reservation, tx, err := transactor.Begin(ctx, claim, 0)
-	assert.Equal(j, driver.DecisionInProgress, reservation.Decision, "Begin during a transaction")
+	assert.Equal(j, idempotency.DecisionInProgress, reservation.Decision, "Begin during a transaction")
 	assert.Nil(j, tx)
 	return err
 }

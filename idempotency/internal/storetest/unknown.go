@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // testUnknown lists records that are Unknown.
@@ -24,8 +24,8 @@ func (k *kit) testUnknown() {
 
 // list returns the ids that Unknown lists. It compares the records with those of Load, and
 // calls visit for each.
-func (k *kit) list(scope string, visit func(record driver.Record)) []driver.ID {
-	var got []driver.ID
+func (k *kit) list(scope string, visit func(record idempotency.Record)) []idempotency.ID {
+	var got []idempotency.ID
 	for record, err := range k.store.Unknown(k.patient(), scope) {
 		require.NoError(k, err)
 		k.equalRecord(record, k.load(record.ID), "of Unknown and of Load")
@@ -39,11 +39,11 @@ func (k *kit) list(scope string, visit func(record driver.Record)) []driver.ID {
 
 // listOrder lists similar names in several scopes.
 func (k *kit) listOrder() {
-	var all []driver.ID
+	var all []idempotency.ID
 	for _, scope := range []string{"", "A", "a", "a ", "a\x01", "aa", "b", "ä", "🐎"} {
 		for _, operation := range []string{"", "B", "a", "b", "é"} {
 			for _, key := range []string{"2", "10", "1", "K", "k", "\u212a"} {
-				all = append(all, driver.ID{Scope: k.scope + " order" + scope, Operation: operation, Key: key})
+				all = append(all, idempotency.ID{Scope: k.scope + " order" + scope, Operation: operation, Key: key})
 			}
 		}
 	}
@@ -52,7 +52,7 @@ func (k *kit) listOrder() {
 			k.doubt(all[j])
 		}
 	}
-	compare := func(a, b driver.ID) int {
+	compare := func(a, b idempotency.ID) int {
 		return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
 	}
 	slices.SortFunc(all, compare)
@@ -65,19 +65,19 @@ func (k *kit) listOrder() {
 
 	got := k.list("", nil) // the store may have other records
 	assert.True(k, slices.IsSortedFunc(got, compare), "all scopes")
-	assert.Equal(k, all, slices.DeleteFunc(got, func(id driver.ID) bool { return !slices.Contains(all, id) }))
+	assert.Equal(k, all, slices.DeleteFunc(got, func(id idempotency.ID) bool { return !slices.Contains(all, id) }))
 }
 
 // doubt makes an operation Unknown.
-func (k *kit) doubt(id driver.ID) {
-	k.complete(k.acquire(k.claim(id)), driver.Outcome{Status: driver.Unknown})
+func (k *kit) doubt(id idempotency.ID) {
+	k.complete(k.acquire(k.claim(id)), idempotency.Outcome{Status: idempotency.Unknown})
 }
 
 // doubtful makes n Unknown records, among others, in a new scope.
-func (k *kit) doubtful(scope string, n int) []driver.ID {
-	all := make([]driver.ID, n)
+func (k *kit) doubtful(scope string, n int) []idempotency.ID {
+	all := make([]idempotency.ID, n)
 	for i := range all {
-		all[i] = driver.ID{Scope: k.scope + scope, Operation: fmt.Sprint("op ", i/100), Key: fmt.Sprintf("%04d", i)}
+		all[i] = idempotency.ID{Scope: k.scope + scope, Operation: fmt.Sprint("op ", i/100), Key: fmt.Sprintf("%04d", i)}
 		k.doubt(all[i])
 		other := all[i]
 		other.Key += " is known"
@@ -91,11 +91,11 @@ func (k *kit) listMany() {
 	all := k.doubtful(" many", 222) // more than two pages of 100
 	assert.Equal(k, all, k.list(all[0].Scope, nil))
 	n := 0
-	got := k.list(all[0].Scope, func(record driver.Record) {
+	got := k.list(all[0].Scope, func(record idempotency.Record) {
 		if n++; n%3 == 0 {
 			k.release(record.Lease())
 		} else {
-			completed(driver.Completed, time.Hour)(k, record.Lease())
+			completed(idempotency.Completed, time.Hour)(k, record.Lease())
 		}
 		require.NoError(k, ignored(k.store.Sweep(k.patient(), 1)))
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // testResults stores results and compares what the store returns.
@@ -26,42 +26,42 @@ func (k *kit) testResults() {
 
 	for _, row := range []struct {
 		name   string
-		result driver.Result
+		result idempotency.Result
 	}{
-		{"nothing", driver.Result{}},
+		{"nothing", idempotency.Result{}},
 		{"an answer", answer()},
-		{"empty header", driver.Result{Header: http.Header{}}},
-		{"empty body", driver.Result{Body: []byte{}}},
-		{"several values in order", driver.Result{Header: http.Header{
+		{"empty header", idempotency.Result{Header: http.Header{}}},
+		{"empty body", idempotency.Result{Body: []byte{}}},
+		{"several values in order", idempotency.Result{Header: http.Header{
 			"Link": {"</2>; rel=next", "</1>; rel=prev", "</2>; rel=next"}, "Vary": {"Accept", "Origin"},
 		}}},
-		{"a name without values, which disables the default of net/http", driver.Result{Header: http.Header{"Content-Type": nil}}},
-		{"empty values", driver.Result{Header: http.Header{"X-Empty": {"", ""}}}},
-		{"names as they are written", driver.Result{Header: http.Header{"x-lower": {"1"}, "X-Lower": {"2"}, "ETag": {`W/"a"`}}}},
-		{"values with quotes, commas and blanks", driver.Result{Header: http.Header{
+		{"a name without values, which disables the default of net/http", idempotency.Result{Header: http.Header{"Content-Type": nil}}},
+		{"empty values", idempotency.Result{Header: http.Header{"X-Empty": {"", ""}}}},
+		{"names as they are written", idempotency.Result{Header: http.Header{"x-lower": {"1"}, "X-Lower": {"2"}, "ETag": {`W/"a"`}}}},
+		{"values with quotes, commas and blanks", idempotency.Result{Header: http.Header{
 			"X": {`"a", 'b'; c="\"\\"`, " a  b ", "a\tb", "{}", "[1]", "null", "NULL", "<&>"},
 		}}},
-		{"values that are not UTF-8", driver.Result{Header: http.Header{"Content-Disposition": {"attachment; filename=\"r\xe9sum\xe9\"", latin1}}}},
-		{"values in UTF-8", driver.Result{Header: http.Header{"X": {"žluťoučký 🐎", "e\u0301", "\u00e9", "\ufffd", "\u2028"}}}},
-		{"many values", driver.Result{Header: http.Header{"X": strings.Split(strings.Repeat("a b c ", 1000), " ")}}},
-		{"every byte", driver.Result{Body: every}},
-		{"NUL", driver.Result{Body: []byte{0}}},
-		{"text", driver.Result{Body: []byte("  {\"a\": 1.0, \"a\": 2}\r\n ")}},
-		{"hexadecimal", driver.Result{Body: []byte(`\x00`)}},
-		{"one MiB", driver.Result{Body: large}},
-		{"reference", driver.Result{Reference: "s3://bucket/žluťoučký 🐎?a='b'&c=%00\\ "}},
-		{"code -1", driver.Result{Code: -1}},
-		{"the largest code", driver.Result{Code: math.MaxInt}},
-		{"the smallest code", driver.Result{Code: math.MinInt}},
+		{"values that are not UTF-8", idempotency.Result{Header: http.Header{"Content-Disposition": {"attachment; filename=\"r\xe9sum\xe9\"", latin1}}}},
+		{"values in UTF-8", idempotency.Result{Header: http.Header{"X": {"žluťoučký 🐎", "e\u0301", "\u00e9", "\ufffd", "\u2028"}}}},
+		{"many values", idempotency.Result{Header: http.Header{"X": strings.Split(strings.Repeat("a b c ", 1000), " ")}}},
+		{"every byte", idempotency.Result{Body: every}},
+		{"NUL", idempotency.Result{Body: []byte{0}}},
+		{"text", idempotency.Result{Body: []byte("  {\"a\": 1.0, \"a\": 2}\r\n ")}},
+		{"hexadecimal", idempotency.Result{Body: []byte(`\x00`)}},
+		{"one MiB", idempotency.Result{Body: large}},
+		{"reference", idempotency.Result{Reference: "s3://bucket/žluťoučký 🐎?a='b'&c=%00\\ "}},
+		{"code -1", idempotency.Result{Code: -1}},
+		{"the largest code", idempotency.Result{Code: math.MaxInt}},
+		{"the smallest code", idempotency.Result{Code: math.MinInt}},
 	} {
 		k.test(row.name, func(k *kit) {
-			for _, status := range []driver.Status{driver.Completed, driver.FailedFinal} {
+			for _, status := range []idempotency.Status{idempotency.Completed, idempotency.FailedFinal} {
 				id := k.id()
-				k.complete(k.acquire(k.claim(id)), driver.Outcome{Status: status, Result: row.result})
+				k.complete(k.acquire(k.claim(id)), idempotency.Outcome{Status: status, Result: row.result})
 				assert.Equal(k, row.result, k.load(id).Result)
 				reservation, err := k.again.Reserve(k.patient(), k.claim(id))
 				require.NoError(k, err)
-				k.equalReservation(driver.Reservation{Decision: driver.Done}, reservation)
+				k.equalReservation(idempotency.Reservation{Decision: idempotency.DecisionDone}, reservation)
 				assert.Equal(k, row.result, reservation.Record.Result)
 			}
 		})
@@ -73,7 +73,7 @@ func (k *kit) testNames() {
 	k.test("records", func(k *kit) {
 		all := similarIDs()
 		for i, id := range all {
-			k.complete(k.acquire(k.claim(id)), driver.Outcome{Status: driver.Completed, Result: driver.Result{Code: i}})
+			k.complete(k.acquire(k.claim(id)), idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Code: i}})
 		}
 		for i, id := range all {
 			assert.Equal(k, i, k.load(id).Result.Code)
@@ -81,14 +81,14 @@ func (k *kit) testNames() {
 	})
 
 	k.test("fingerprints", func(k *kit) {
-		decide := func(id driver.ID, of driver.Fingerprint, want driver.Decision) {
+		decide := func(id idempotency.ID, of idempotency.Fingerprint, want idempotency.Decision) {
 			claim := k.claim(id)
 			claim.Fingerprint = of
 			assert.Equal(k, want, k.reserve(claim).Decision, "%q", of)
 		}
 		// I7: a store that compares in its own language must not know any rule of these texts.
-		of := []driver.Fingerprint{"v1:a", "v2:a", "v3:a", "v3:b:a", "v1:4200", "v3:4200"}
-		similar := []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v3:", "v1:aa", "v1:a\u0301", "v1:%", "v1:_"}
+		of := []idempotency.Fingerprint{"v1:a", "v2:a", "v3:a", "v3:b:a", "v1:4200", "v3:4200"}
+		similar := []idempotency.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v3:", "v1:aa", "v1:a\u0301", "v1:%", "v1:_"}
 		for _, recorded := range of {
 			claim := k.claim(k.id())
 			claim.Fingerprint = recorded
@@ -96,19 +96,19 @@ func (k *kit) testNames() {
 			others := func() {
 				for _, other := range slices.Concat(of, similar) {
 					if other != recorded {
-						decide(lease.ID, other, driver.Mismatch)
+						decide(lease.ID, other, idempotency.DecisionMismatch)
 					}
 				}
 			}
 			others()
-			k.complete(lease, driver.Outcome{Status: driver.Completed, Result: answer()})
+			k.complete(lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
 			others()
-			decide(lease.ID, recorded, driver.Done)
+			decide(lease.ID, recorded, idempotency.DecisionDone)
 		}
 		without := k.id()
-		decide(without, "", driver.Acquired)
-		decide(without, fingerprint, driver.Mismatch)
-		decide(without, "", driver.DecisionInProgress)
+		decide(without, "", idempotency.DecisionAcquired)
+		decide(without, fingerprint, idempotency.DecisionMismatch)
+		decide(without, "", idempotency.DecisionInProgress)
 	})
 
 	k.test("owners", func(k *kit) {
@@ -122,16 +122,16 @@ func (k *kit) testNames() {
 			lost.Owner = other
 			k.cannotWrite(lost)
 		}
-		k.complete(lease, driver.Outcome{Status: driver.Completed})
+		k.complete(lease, idempotency.Outcome{Status: idempotency.Completed})
 	})
 }
 
 // similarIDs returns ids that are similar, but not equal to each other or to those of other runs.
-func similarIDs() []driver.ID {
+func similarIDs() []idempotency.ID {
 	u := rand.Text()
-	all := make(map[driver.ID]bool) // without a suffix, some are equal
+	all := make(map[idempotency.ID]bool) // without a suffix, some are equal
 	add := func(scope, operation, key string) {
-		all[driver.ID{Scope: scope, Operation: operation, Key: key}] = true
+		all[idempotency.ID{Scope: scope, Operation: operation, Key: key}] = true
 	}
 	for _, name := range []string{
 		"", " ", "  ", "a", "A", "a ", " a", "a\t", "a\n", "a\r\n", "\u00a0a", "\u200ba", "\ufeffa",
@@ -143,7 +143,7 @@ func similarIDs() []driver.ID {
 		add(u, "op"+name, "key")
 		add(u, "op", "key"+name)
 	}
-	long := u + strings.Repeat("x", driver.MaxName-len(u)-1)
+	long := u + strings.Repeat("x", idempotency.MaxName-len(u)-1)
 	for _, separator := range []string{"", " ", "/", ":", "|", ",", "\x1f", "\n", `","`, "'"} {
 		add(u+"1", "b"+separator+"c", "d"+separator)
 		add(u+"1"+separator+"b", "c", "d"+separator)
