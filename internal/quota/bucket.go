@@ -43,6 +43,8 @@ type knowledge struct {
 	tests     probes    // of other paths than those that were rejected
 	dims      []dimension
 	clock     serverClock
+
+	rejectedRoute, rejectedPath uint64 // of the latest rejection: see Set.route
 }
 
 // accountKey identifies the quotas of one credential in a scope. Servers count requests by credential,

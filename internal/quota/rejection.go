@@ -155,7 +155,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		b.block.streak = 0 // for example a 502: the limit of this bucket does not reject all requests
 		return
 	}
-	p.set.reject(p, now)
+	b.rejectedRoute, b.rejectedPath = p.set.route(p.method, p.path)
 	of := b
 	if a.Quota.Global {
 		of = &b.account.general

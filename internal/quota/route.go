@@ -23,8 +23,7 @@ type namedBucket struct {
 // bucket of a request. So the next request to the same path uses that bucket, and a request to an
 // unknown path uses the bucket of paths with the same beginning.
 type route struct {
-	bucket   atomic.Pointer[namedBucket]
-	rejected atomic.Int64 // the latest rejection of the route, since the limiter's origin; 0: none
+	bucket atomic.Pointer[namedBucket]
 }
 
 const routeDepth = 3 // number of leading segments of a path that have a set
@@ -175,18 +174,4 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 func (s *Set) route(method, path string) (route, withID uint64) {
 	k := s.limiter.routeKeys(s.scope, method, path)
 	return k.keys[0], k.keys[0] ^ k.id
-}
-
-// reject notes that the path of the request was rejected.
-func (s *Set) reject(p *Permit, now time.Time) {
-	route, withID := s.route(p.method, p.path)
-	for _, key := range []uint64{route, withID} {
-		s.limiter.routes.Get(key).rejected.Store(s.limiter.sinceOrigin(now))
-	}
-}
-
-// rejectedSince reports whether a path was rejected at a time or later.
-func (l *Limiter) rejectedSince(path uint64, since time.Time) bool {
-	r := l.routes.Peek(path)
-	return r != nil && r.rejected.Load() >= l.sinceOrigin(since)
 }
