@@ -99,6 +99,7 @@ func (b *bucket) beforeReset(sent time.Time, d *dimension) bool {
 // its unit.
 func (b *bucket) mayProbe(now time.Time) bool {
 	blocked := !b.blockedUntil(now).IsZero()
+	// A block of all routes has its end from the server, and no probe may break it.
 	if blocked && !b.heldByRejections(now) {
 		return false
 	}
@@ -138,8 +139,10 @@ func (d *dimension) count(o *observation) {
 	switch {
 	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
 		return
+	// Served requests of another route use another quota.
 	case d.shownOnSuccess && d.mentioned != o.version:
 		return // another route
+	// Requests of the last span are counted no longer.
 	case o.sent.After(d.spanEnd):
 		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
 		if d.shownOnSuccess {

@@ -31,6 +31,7 @@ type release struct {
 // interval returns the time between two of the calls.
 func (r *release) interval(now time.Time, calls int64) time.Duration {
 	switch {
+	// The release is over.
 	case !r.end.After(now):
 		return 0
 	case r.spacing > 0:
@@ -66,6 +67,7 @@ func (b *bucket) release(now time.Time) {
 			continue
 		}
 		r.alone = sooner(r.alone, now.Add(d.alone()))
+		// Such a quota has no rate in requests, so it cannot set the time between two of them.
 		if d.costed || d.limit <= 0 || d.standing == silent && d.proof != provenByRejection {
 			continue
 		}

@@ -147,6 +147,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 // ofOtherRoute reports whether the response is of another route than the one that has shown the quota, and of another quota: it
 // shows another limit, half of the limit more than that route has left, or nothing although it is served.
 func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
+	// The routes of a named bucket share what the server names.
 	if b != &b.account.general {
 		return false
 	}
@@ -155,6 +156,7 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 		route, _ := p.set.route(p.method, p.path)
 		return route != last
 	}
+	// The response shows no count, but those of other routes do.
 	if a.counted() && len(a.Quota.Dimensions) == 0 {
 		return slices.ContainsFunc(b.dims, func(d dimension) bool { return d.shownOnSuccess && d.standing == followed && elsewhere(&d) })
 	}
