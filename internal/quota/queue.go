@@ -28,7 +28,7 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	}
 	interval := b.after.interval(now, b.Len())
 	switch {
-	// Calls are held. If they must wait longer than they were told, those without time are rejected.
+	// Calls are held. If the wait has become longer, those without time for it are rejected.
 	case o.at.After(now):
 		moved := b.heldSince.IsZero() || o.at.After(b.heldUntil)
 		b.hold(now)
