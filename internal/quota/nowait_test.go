@@ -360,6 +360,7 @@ func TestTest_which(t *testing.T) {
 		{"rejected last", func(t *testing.T, l *Limiter) {
 			streak(t, l)
 			require.Nil(t, respond(t, l, "/other", limited, "Retry-After", "600"))
+			time.Sleep(time.Minute) // longer than the pause between two tests
 		}, nil, false},
 		{"a hedge", func(t *testing.T, l *Limiter) {
 			streak(t, l)
