@@ -43,6 +43,8 @@ type knowledge struct {
 	tests     probes    // of other paths than those that were rejected
 	dims      []dimension
 	clock     serverClock
+
+	rejectedRoute, rejectedPath uint64 // of the latest rejection: see Set.route
 }
 
 // accountKey identifies the quotas of one credential in a scope. Servers count requests by credential,
@@ -132,6 +134,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 	b.Mu.Lock()
 	now = b.tick(now)
 	mayWait := !r.NoWait && !r.AtOnce
+	// A test comes first, because it takes no part in the queue that it may end.
 	if mayWait && b.mayTest(p, now) {
 		defer b.Mu.Unlock()
 		b.send(p, &b.tests, r, now)
@@ -147,9 +150,11 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 	defer b.Mu.Unlock()
 	p.flight = granted
 	switch {
+	// A hedge would take a request from a call that has not been sent at all.
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
 		return false, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: now}
+	// The call would fail, so it may as well show whether the wait is needed. No call in the queue waits longer for it.
 	case rejected != nil && mayWait && b.mayProbe(now):
 		b.send(p, &b.probes, r, now)
 		return false, nil
@@ -203,17 +208,22 @@ func (b *bucket) opening(now time.Time, cost int64) opening {
 		}
 		need := d.need(cost)
 		switch {
+		// An ignored quota never delays a call, whatever its last count was.
 		case d.standing != followed, d.left(now, b.load) >= need:
+		// A token bucket gains units before its reset, so calls wait for their units only.
 		case d.refill() > 0:
 			o.recheck = sooner(o.recheck, d.refilledAt(need, b.load))
+		// Nothing can come back before the reset, so all calls are held until then.
 		case d.remaining <= 0 || d.costed && d.refilled(now) < need:
 			if d.end.until().After(o.at) {
 				o.at, o.blocked = d.end.until(), false
 			}
+		// All that is left is in flight, and a response may correct the count.
 		default:
 			o.recheck = sooner(o.recheck, d.end.until())
 		}
 	}
+	// The first request after a wait is alone, because the server may still reject.
 	if b.after.sent && now.Before(b.after.alone) {
 		o.recheck = sooner(o.recheck, b.after.alone)
 	}

@@ -87,6 +87,7 @@ func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut)
 // count is the newest, because that count only falls within a window.
 func (d *dimension) learn(o *observation) bool {
 	d.mentioned = o.version
+	// Successes have contradicted the quota, so only a rejection can show that it exists.
 	if d.standing == refuted && !o.rejected {
 		return true
 	}
@@ -105,22 +106,27 @@ func (d *dimension) learn(o *observation) bool {
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
 		o.end.cut = sooner(o.end.cut, d.endsBy)
 	}
+	// A late response of the window before must not replace the count of this one.
 	if !o.end.reset.After(o.now) || o.sent.Before(d.since) && !o.end.early.After(o.now) {
 		return false
 	}
 	switch {
+	// Nothing is known of this window, or only what the last one lets expect.
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
+	// The reset is certainly later than before: a new window, or a token bucket that was used.
 	case o.end.early.After(d.end.reset):
 		if d.end.early.After(o.now) && !o.probe && d.refills(o) {
 			d.resetMoves++
 		}
 		d.take(o)
+	// An earlier reset or a higher count is a contradiction, so the request that was sent last is right.
 	case o.end.reset.Before(d.end.early), o.newer && o.field.Remaining > d.remaining:
 		if o.newer { // a new window that no response showed, or a token bucket
 			d.take(o)
 		}
 	default:
+		// The two resets may be the same instant, so both bounds hold, and the range becomes narrower.
 		early, reset := later(d.end.early, o.end.early), sooner(d.end.reset, o.end.reset)
 		if o.newer || o.field.Remaining < d.refilled(o.now) {
 			d.take(o)
@@ -177,6 +183,7 @@ func (d *dimension) tested() bool {
 // test learns the part from the result of the first request after a reset.
 func (d *dimension) test(sent time.Time, a *Response) {
 	switch {
+	// Only the first request after a wait for a part shows whether that part was long enough.
 	case d.first.IsZero() || !sent.Equal(d.first) || d.endsBy.IsZero():
 	case a.served():
 		d.endsBy = time.Time{}
@@ -274,8 +281,10 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 	d.old, d.upTo, d.since, d.end = sent.inflight, sent.spent, ended.until(), end{}
 	d.back, d.rose = 0, false
 	switch {
+	// A quota that only rejections show is unknown until the next rejection.
 	case !d.shownOnSuccess:
 		d.silence()
+	// Calls have waited for a part of the time only, so the quota may still be empty.
 	case ended.reset.After(now):
 		d.remaining = max(refilled, 1) // one request is a probe
 	default:
@@ -324,9 +333,11 @@ func (d *dimension) exhausted(now time.Time) bool {
 
 // reject records a rejection that shows that the dimension is exhausted.
 func (d *dimension) reject(now time.Time, current bool) {
+	// A costed quota may reject although some units remain, and it shows them.
 	if current && d.remaining > 0 {
 		d.remaining, d.at, d.short = 0, now, true
 	}
+	// More was served lately than such a quota permits, so this rejection concerns something else.
 	if d.contradicted(now) {
 		d.standing = refuted
 		return
@@ -344,11 +355,13 @@ func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost in
 	needed := d.need(cost) + before
 	left := max(d.left(now, sent), 0)
 	switch {
+	// The order matters: what is enough now needs no estimate of a window or of a bucket.
 	case d.standing != followed, left >= needed:
 		return now
 	case d.refill() > 0:
 		return d.refilledAt(needed, sent)
 	case d.limit <= 0, d.window <= 0, d.costed && cost <= 0, d.refilled(now) >= needed:
+		// Without a limit and a window, the number of windows to wait for is unknown.
 		return now // the requests in flight may take less
 	}
 	beyond := needed - left - 1

@@ -35,11 +35,14 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		d.method, d.path = p.method, p.path
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
+		// They are read before learn changes them.
 		first, before := d.version == 0, d.remaining
 		current := d.learn(&o)
+		// A probe was served during such a wait, so one rejection does not hold other calls.
 		if o.rejected && !d.shownOnSuccess && !b.block.believes(b.inflight) {
 			d.silence()
 		}
+		// A higher count begins a window, so the use of others is counted anew.
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
 		}
@@ -48,6 +51,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 			d.reject(now, current)
 		}
 	}
+	// A response that names another bucket says nothing about the quotas of this one.
 	if own && a.counted() {
 		for i := range b.dims {
 			if b.dims[i].serve(&o) {
@@ -68,6 +72,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	exhausted := a.Quota.Exhausted
 	for i := range b.dims {
 		d := &b.dims[i]
+		// The store divides requests, so it needs a count of requests that this response shows.
 		if d.mentioned != b.version || d.standing != followed || d.costed || d.limit <= 0 || d.window <= 0 {
 			continue
 		}
@@ -103,6 +108,7 @@ func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 	if len(b.dims) < ratelimitheader.MaxDimensions {
 		b.dims = append(b.dims, dimension{}) // never mentioned
 	}
+	// The one that was mentioned longest ago is replaced, because a server shows those it has each time.
 	stalest := 0
 	for i := range b.dims {
 		if b.dims[i].mentioned < b.dims[stalest].mentioned {

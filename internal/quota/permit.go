@@ -60,6 +60,7 @@ func (p *Permit) renew(now time.Time) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	now = b.tick(now)
+	// It waited for a slot or a token, and rejections may have come meanwhile.
 	if o := b.opening(now, p.cost); o.at.After(now) && p.probe == nil {
 		return false
 	}
@@ -79,9 +80,11 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		if p.probe != nil {
 			b.endProbe(p, resp, b.tick(now))
 		}
+		// The server may have counted a request of which no response came.
 		if resp.Status == 0 && !resp.NotSent {
 			b.lose(p)
 		}
+		// Such a request took no units, and no count in a response says so.
 		if resp.NotSent || resp.rejected() && len(resp.Quota.Dimensions) == 0 {
 			b.giveBack(&p.flight)
 		}

@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // probes are single requests that are sent although nothing seems to be left: the count may be wrong or
 // late, its reset may be too far away, or it may concern other paths. After a first call was rejected, a
@@ -67,26 +70,22 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 // mayTest reports whether a request tests at once what only rejections of other paths have shown. Many servers limit each
 // method or customer. They do not say which, and show the count on rejections only.
 func (b *bucket) mayTest(p *Permit, now time.Time) bool {
-	since, held := b.heldByRejections(now)
-	if !held || !b.tests.may(now, b.tests.next) {
+	if !b.heldByRejections(now) || !b.tests.may(now, b.tests.next) {
 		return false
 	}
 	route, path := p.set.route(p.method, p.path)
-	p.otherRoute = !b.limiter.rejectedSince(route, since)
-	return p.otherRoute || !b.limiter.rejectedSince(path, since)
+	p.otherRoute = route != b.rejectedRoute
+	return path != b.rejectedPath
 }
 
-// heldByRejections reports whether calls wait for what only rejections have shown, and since when.
-func (b *bucket) heldByRejections(now time.Time) (since time.Time, held bool) {
+// heldByRejections reports whether calls wait for what only rejections have shown.
+func (b *bucket) heldByRejections(now time.Time) bool {
 	if until := b.blockedUntil(now); !until.IsZero() {
-		return b.block.first, until.Equal(b.block.until) && !b.block.cause.After(now)
+		return until.Equal(b.block.until) && !b.block.cause.After(now)
 	}
-	for i := range b.dims {
-		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) && b.beforeReset(now, d) {
-			return d.since, true
-		}
-	}
-	return since, false
+	return slices.ContainsFunc(b.dims, func(d dimension) bool {
+		return !d.shownOnSuccess && d.exhausted(now) && b.beforeReset(now, &d)
+	})
 }
 
 // beforeReset reports whether a request is sent so early that its success refutes the quota: what is served about the reset
@@ -99,9 +98,9 @@ func (b *bucket) beforeReset(sent time.Time, d *dimension) bool {
 // bans for seconds may ask to wait for an hour. Before an inexact reset there is one for each quarter of
 // its unit.
 func (b *bucket) mayProbe(now time.Time) bool {
-	_, testable := b.heldByRejections(now)
 	blocked := !b.blockedUntil(now).IsZero()
-	if blocked && !testable {
+	// A block of all routes has its end from the server, and no probe may break it.
+	if blocked && !b.heldByRejections(now) {
 		return false
 	}
 	may, proven, soon := blocked, blocked, !blocked // soon: each reset is rounded, so it may have come
@@ -110,9 +109,8 @@ func (b *bucket) mayProbe(now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		// A count that is late looks as if others had used nearly all before this process did.
-		late := d.usedByOthers() > 0 && 4*d.own <= d.base
-		may, proven = true, proven || d.proof != unproven && !late
+		may = true
+		proven = proven || d.proof != unproven
 		unit := d.inexact()
 		soon = soon && unit > 0 && now.Sub(d.at) >= unit/4
 	}
@@ -141,8 +139,10 @@ func (d *dimension) count(o *observation) {
 	switch {
 	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
 		return
+	// Served requests of another route use another quota.
 	case d.shownOnSuccess && d.mentioned != o.version:
 		return // another route
+	// Requests of the last span are counted no longer.
 	case o.sent.After(d.spanEnd):
 		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
 		if d.shownOnSuccess {

@@ -28,6 +28,7 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	}
 	interval := b.after.interval(now, b.Len())
 	switch {
+	// Calls are held. If the wait has become longer, those without time for it are rejected.
 	case o.at.After(now):
 		moved := b.heldSince.IsZero() || o.at.After(b.heldUntil)
 		b.hold(now)
@@ -36,11 +37,13 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 			b.Sweep(now)
 		}
 		return o.at
+	// The wait is over: from now on calls are released one by one.
 	case !b.heldSince.IsZero():
 		b.release(now)
 		return time.Time{}
 	case !o.recheck.IsZero():
 		return o.recheck
+	// The server may have no capacity for all calls that have waited.
 	case interval > 0 && now.Before(b.after.next):
 		return b.after.next
 	case interval > 0:

@@ -57,12 +57,15 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	b.least = min(b.least, r.wait)
 	wait := min(r.wait, longest)
 	switch {
+	// The server says that the quota is exhausted, so one rejection is enough.
 	case r.shown && wait > 0:
 		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.doubled > 0) {
 			b.extend(r.now.Add(wait), r.sent)
 		}
+	// It asks for a wait of zero, so no call waits for it.
 	case r.shown:
 	default:
+		// Only a row of rejections without anything else shows a limit of all calls.
 		if b.least > 0 && b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime) {
 			b.extend(r.now.Add(min(b.least, longest)), r.sent)
 		}
@@ -95,6 +98,7 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 		b.doubled = min(2*max(wait, b.doubled), maxDoubled)
 	}
 	b.shown = later(b.shown, now.Add(wait))
+	// The first rejection has said how long to wait, and it is believed as it is.
 	if b.doubled == 0 {
 		return wait
 	}
@@ -155,8 +159,9 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		b.block.streak = 0 // for example a 502: the limit of this bucket does not reject all requests
 		return
 	}
-	p.set.reject(p, now)
+	b.rejectedRoute, b.rejectedPath = p.set.route(p.method, p.path)
 	of := b
+	// Discord says so of all routes, those with quotas of their own too.
 	if a.Quota.Global {
 		of = &b.account.general
 	}

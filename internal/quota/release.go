@@ -31,6 +31,7 @@ type release struct {
 // interval returns the time between two of the calls.
 func (r *release) interval(now time.Time, calls int64) time.Duration {
 	switch {
+	// The release is over.
 	case !r.end.After(now):
 		return 0
 	case r.spacing > 0:
@@ -66,6 +67,7 @@ func (b *bucket) release(now time.Time) {
 			continue
 		}
 		r.alone = sooner(r.alone, now.Add(d.alone()))
+		// Such a quota has no rate in requests, so it cannot set the time between two of them.
 		if d.costed || d.limit <= 0 || d.standing == silent && d.proof != provenByRejection {
 			continue
 		}
@@ -85,13 +87,12 @@ func (b *bucket) releaseEvenly(now time.Time) {
 // spread returns the time over which calls are released that have waited so long.
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 
-// pace returns the mean time between the beginnings of the calls that wait, or of the earlier half, if those came quicker: a burst.
+// pace returns the mean time between the beginnings of the calls that wait.
 func (b *bucket) pace() time.Duration {
 	if b.Len() == 0 {
 		return 0
 	}
-	whole, half := b.Last().Since.Sub(b.First().Since), b.Middle().Since.Sub(b.First().Since)
-	return min(whole, 2*half) / time.Duration(b.Len())
+	return b.Last().Since.Sub(b.First().Since) / time.Duration(b.Len())
 }
 
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses

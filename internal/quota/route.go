@@ -23,8 +23,7 @@ type namedBucket struct {
 // bucket of a request. So the next request to the same path uses that bucket, and a request to an
 // unknown path uses the bucket of paths with the same beginning.
 type route struct {
-	bucket   atomic.Pointer[namedBucket]
-	rejected atomic.Int64 // the latest rejection of the route, since the limiter's origin; 0: none
+	bucket atomic.Pointer[namedBucket]
 }
 
 const routeDepth = 3 // number of leading segments of a path that have a set
@@ -148,6 +147,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 // ofOtherRoute reports whether the response is of another route than the one that has shown the quota, and of another quota: it
 // shows another limit, half of the limit more than that route has left, or nothing although it is served.
 func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
+	// The routes of a named bucket share what the server names.
 	if b != &b.account.general {
 		return false
 	}
@@ -156,6 +156,7 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 		route, _ := p.set.route(p.method, p.path)
 		return route != last
 	}
+	// The response shows no count, but those of other routes do.
 	if a.counted() && len(a.Quota.Dimensions) == 0 {
 		return slices.ContainsFunc(b.dims, func(d dimension) bool { return d.shownOnSuccess && d.standing == followed && elsewhere(&d) })
 	}
@@ -175,18 +176,4 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 func (s *Set) route(method, path string) (route, withID uint64) {
 	k := s.limiter.routeKeys(s.scope, method, path)
 	return k.keys[0], k.keys[0] ^ k.id
-}
-
-// reject notes that the path of the request was rejected.
-func (s *Set) reject(p *Permit, now time.Time) {
-	route, withID := s.route(p.method, p.path)
-	for _, key := range []uint64{route, withID} {
-		s.limiter.routes.Get(key).rejected.Store(s.limiter.sinceOrigin(now))
-	}
-}
-
-// rejectedSince reports whether a path was rejected at a time or later.
-func (l *Limiter) rejectedSince(path uint64, since time.Time) bool {
-	r := l.routes.Peek(path)
-	return r != nil && r.rejected.Load() >= l.sinceOrigin(since)
 }

@@ -100,6 +100,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *wai
 		if rejected := s.count(&g, &p, r.Around); rejected != nil {
 			return Permit{}, rejected
 		}
+		// Without a wait, nothing has changed since the quota admitted the request.
 		if g.waits == waits || p.renew(g.now) {
 			p.Waited = g.waits > 0
 			return p, nil
@@ -206,6 +207,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	switch {
 	case a.Quota.Bucket != "":
 		of = s.learnRoute(p, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
+	// A store counts for all processes, so a process must not divide its quota by itself.
 	case of.shared == nil && (p.otherRoute && a.served() || of.ofOtherRoute(p, a, now)):
 		of = s.learnRoute(p, namedBucket{}) // the route has its own quota
 	}
