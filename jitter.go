@@ -122,7 +122,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.over, s.reopened = false, true
 	}
 	switch {
-	case c.scopeFails:
+	case c.record.failingRoutes.onlyFailed(c.routeHash(), c.start.Sub(c.origin)):
 		s.over = true
 	case failed.timedOut() && !s.timedOut && c.record.succeededLately(now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterSlow)
