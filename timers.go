@@ -47,9 +47,9 @@ func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, plann
 func (c *call) planTimers(a *attempt, now time.Time) {
 	// The method must be safe: a server may reject the second of two requests with the same key, although it serves the first.
 	second := c.repeats == repeatsNothing && c.replayable && c.owner == ownerCall
-	watched := a.visit.Record.protocol.Load() == protocolHTTP2
-	mayBeSlow := (second || watched) && !isStream(c.request.Header)
-	a.timers.second = second && mayBeSlow
+	a.timers.second = second && !isStream(c.request.Header)
+	// A connection that delivers nothing is left, also if no second attempt follows.
+	mayBeSlow := a.timers.second || a.visit.Record.protocol.Load() == protocolHTTP2
 	if c.policy.AttemptTimeout > 0 {
 		c.planTimeout(a, now)
 	} else if c.policy.AttemptTimeout == 0 {
