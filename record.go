@@ -38,7 +38,6 @@ type record struct {
 	// the deadline must not rise while the server is slow.
 	latencies latency.Window
 	usual     latency.Usual
-	patience  patience
 
 	failingRoutes failingRoutes
 
@@ -265,21 +264,4 @@ func (c *call) setRetryWaiting(waiting bool) {
 	} else {
 		c.record.retryWaiting.Add(-1)
 	}
-}
-
-// patience is how long first attempts are left alone because slow responses are usual: a second attempt has lost, and none has
-// won since. Each one that is not sent makes it a little shorter.
-type patience struct{ atomic.Pointer[lostSecond] }
-
-// lostSecond is the age at which a second attempt was sent, and that at which the first one was answered.
-type lostSecond struct{ sent, took time.Duration }
-
-// over reports whether a first attempt may get a second one at an age. Much younger ones, of calls with less time, are of another kind.
-func (p *patience) over(age time.Duration) bool {
-	l := p.Load()
-	if l == nil || age < l.sent/2 || age >= l.took+l.took/2 {
-		return true
-	}
-	p.CompareAndSwap(l, &lostSecond{l.sent, l.took - l.took/32})
-	return false
 }
