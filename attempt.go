@@ -190,7 +190,7 @@ func (c *call) exchange(a *attempt) {
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
 		// A copy at another endpoint may have won.
-		c.use(c.last.visit.Record)
+		c.record = c.last.visit.Record
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
 	won := c.last.hasFinalResponse() && (c.last == a || c.last.kind == kindHedge)

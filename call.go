@@ -21,9 +21,8 @@ type call struct {
 	facts
 
 	// Where the last attempt that is not concurrent goes, or the next retry.
-	route      *route.Call[*record] // of package endpoints; nil: the request has one server
-	record     *record
-	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
+	route  *route.Call[*record] // of package endpoints; nil: the request has one server
+	record *record
 
 	finished  bool          // finish is over, so nothing is left to clean up
 	ended     bool          // the result and the latency are known. Goroutines of a hook read it, so it is not written again
@@ -361,15 +360,7 @@ func (c *call) findServers(list *route.Route) {
 			c.route.Return(&c.first.visit, sent.Server)
 		}
 	}
-	c.use(c.first.visit.Record)
-}
-
-// use notes the state of the server of an attempt that is not concurrent, or of the next retry.
-func (c *call) use(r *record) {
-	// Most retries go to the same server, and its record has been looked at.
-	if c.record != r {
-		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededLately(c.start.Sub(c.origin))
-	}
+	c.record = c.first.visit.Record
 }
 
 // passGates passes the gates of the first server that admits the attempt. If the circuits of all endpoints hold it, it
@@ -379,7 +370,7 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 		begin := at
 		c.route.Pass(&a.visit, a.isCopy(), at, func() *route.Rejection {
 			if !a.isCopy() {
-				c.use(a.visit.Record)
+				c.record = a.visit.Record
 			}
 			if at, err = c.pass(a, at); err == nil || !err.byGate() {
 				return nil

@@ -55,12 +55,10 @@ func (a *attempt) payForCopy() (ok bool) {
 	c, now := a.call, time.Now()
 	switch {
 	case a.kind != kindHedge:
-		if c.room(now) >= 0 {
-			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{
-				Slow:  c.record.circuit.Usual() == 0, // then the server may have too many requests, as after a timeout
-				Batch: c.priority == PriorityBatch,
-			}, now, a.visit.Record, c.record)
-		}
+		a.permits.tokens, ok = c.takeTokens(retrybudget.Request{
+			Slow:  c.record.circuit.Usual() == 0, // then the server may have too many requests, as after a timeout
+			Batch: c.priority == PriorityBatch,
+		}, now, a.visit.Record, c.record)
 	case c.mayHedge(now):
 		a.permits.tokens, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
 	}
@@ -215,7 +213,6 @@ func (r *hedgedCall) cancelOthers() {
 func (r *hedgedCall) outcome() *attempt {
 	result, copies := r.wait()
 	c := r.call
-	r.learn(result, copies)
 	for _, a := range copies {
 		entry := r.entry(a)
 		state := c.retryState()
@@ -231,19 +228,6 @@ func (r *hedgedCall) outcome() *attempt {
 	}
 	r.decided = true
 	return result
-}
-
-// learn notes whether the second attempt was of use. It was not if the first one was answered before.
-func (r *hedgedCall) learn(result *attempt, copies []*attempt) {
-	i := slices.IndexFunc(copies, func(a *attempt) bool { return a.kind != kindHedge })
-	if i < 0 || !result.hasFinalResponse() {
-		return
-	}
-	var lost *lostSecond
-	if result == r.original {
-		lost = &lostSecond{copies[i].report.Start.Sub(result.report.Start), result.report.Latency}
-	}
-	r.original.visit.Record.patience.Store(lost)
 }
 
 func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {

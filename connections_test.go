@@ -335,6 +335,24 @@ func TestConnections_deadlineAlone(t *testing.T) {
 	})
 }
 
+// C1: a client that only opens event streams gets no second attempts. It leaves a silent connection too.
+func TestConnections_silentStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, transport := connected(t, afterMillis(20))
+		stream := func() error {
+			req := newRequest(t, http.MethodGet, m.url, "").WithContext(withDeadline(t, 5*time.Second))
+			req.Header.Set("Accept", "text/event-stream")
+			_, err := received(transport.RoundTrip(req))
+			return err
+		}
+		require.NoError(t, stream())
+		m.silence()
+		require.ErrorIs(t, stream(), resilienthttp.ErrDeadline)
+		require.EqualValues(t, 1, m.left.Load())
+		require.NoError(t, stream(), "on another connection")
+	})
+}
+
 // C2: HTTP/1.1 has the same connections and results as with NewBase.
 func TestConnections_http1(t *testing.T) {
 	for _, opts := range [][]memhttp.Option{nil, {memhttp.TLS()}} {

@@ -81,14 +81,13 @@ type waitSeries struct {
 	step     int       // the number of the latest early wait
 	over     bool      // the final wait was chosen
 	timedOut bool      // the short wait after a timeout was chosen
-	reopened bool      // a 409 came back before its end
 	end      time.Time // zero: a near deadline ends the series, or it has not begun
 }
 
 // endsWith reports whether there is no wait after the attempt. A 409 that is no result comes back at
-// once, while the attempt before it may have taken most of the time: then there is one wait more.
+// once, while the attempt before it may have taken most of the time: then another last wait follows.
 func (s *waitSeries) endsWith(last *attempt) bool {
-	return s.over && (s.reopened || last.came != http.StatusConflict)
+	return s.over && last.came != http.StatusConflict
 }
 
 // backoff chooses the wait before the next attempt. The wait that the server asks for is added to
@@ -118,11 +117,8 @@ func (c *call) named(asked time.Duration, now time.Time) time.Duration {
 func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	s := &c.retries.series
 	s.step++
-	if s.over {
-		s.over, s.reopened = false, true
-	}
 	switch {
-	case c.scopeFails:
+	case c.record.failingRoutes.onlyFailed(c.routeHash(), c.start.Sub(c.origin)):
 		s.over = true
 	case failed.timedOut() && !s.timedOut && c.record.succeededLately(now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterSlow)

@@ -55,7 +55,7 @@ func (c *call) planRetry() (p *plan, reason error) {
 		kind = route.RetryHere // it is about this endpoint
 	}
 	p = &plan{call: c, to: c.route.Next(&last.visit, kind, now), now: now}
-	c.use(p.to.Record)
+	c.record = p.to.Record
 	p.choosePace()
 	if reason = p.mayRepeat(); reason == nil {
 		p.chooseWait()
@@ -65,7 +65,7 @@ func (c *call) planRetry() (p *plan, reason error) {
 		reason = p.pay()
 	}
 	if reason != nil {
-		c.use(last.visit.Record)
+		c.record = last.visit.Record
 		return nil, reason
 	}
 	if last.outcome.Trouble == outcome.Busy {
@@ -224,7 +224,7 @@ func (p *plan) takesTurn() bool {
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed
-		return !p.record.failingRoutes.forLong(p.routeHash(), p.now.Sub(p.origin))
+		return !p.record.failingRoutes.onlyFailed(p.routeHash(), p.now.Sub(p.origin)-failsForLong)
 	case p.last.report.RetryAfter > 0:
 		p.class = retrybudget.Asked
 	default:

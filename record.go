@@ -15,8 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// record is the state of one scope and priority in a Transport. Attempts succeed or fail. A scope is failing from a call that failed
-// until an attempt succeeds.
+// record is the state of one scope and priority in a Transport. Attempts succeed or fail.
 type record struct {
 	*scopeRecords
 
@@ -27,7 +26,6 @@ type record struct {
 	queued, retryWaiting atomic.Int32
 	rest                 route.Rest // of package endpoints
 
-	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to latency.SampleEvery; zero means never
 	created   time.Duration // since the origin
 
@@ -40,7 +38,6 @@ type record struct {
 	// the deadline must not rise while the server is slow.
 	latencies latency.Window
 	usual     latency.Usual
-	patience  patience
 
 	failingRoutes failingRoutes
 
@@ -100,10 +97,6 @@ func made[T any](p *atomic.Pointer[T]) *T {
 // noteSuccess notes a success at a time since the origin. It reports whether that was a
 // sample of the latencies.
 func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
-	// Most successes change nothing, and a load is cheaper than a store.
-	if r.failing.Load() {
-		r.failing.Store(false)
-	}
 	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < latency.SampleEvery {
 		return false
 	}
@@ -113,15 +106,10 @@ func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
 	return true
 }
 
-// succeededWithin reports whether an attempt has succeeded in the time before at.
-func (r *record) succeededWithin(before, at time.Duration) bool {
-	last := r.succeeded.Load()
-	return last > 0 && at-time.Duration(last) <= before
-}
-
 // succeededLately reports whether the server was healthy at a time: it has succeeded within the wait after a timeout.
 func (r *record) succeededLately(at time.Duration) bool {
-	return r.succeededWithin(earlyWaits[afterSlow-1], at)
+	last := r.succeeded.Load()
+	return last > 0 && at-time.Duration(last) <= earlyWaits[afterSlow-1]
 }
 
 // isLate reports whether an attempt that began at a time since the origin had longer than responses take now, so that it speaks of the
@@ -192,12 +180,12 @@ func (f *failingRoutes) remove(route func() uint64) {
 	f.some.Store(len(f.routes) > 0)
 }
 
-// forLong reports whether a route has only failed for failsForLong.
-func (f *failingRoutes) forLong(route uint64, at time.Duration) bool {
+// onlyFailed reports whether a route has failed before a time, and has not succeeded since.
+func (f *failingRoutes) onlyFailed(route uint64, before time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := f.index(route)
-	return i >= 0 && at-f.routes[i].since > failsForLong
+	return i >= 0 && f.routes[i].since <= before
 }
 
 // index returns the place of a route, or -1. The lock is held.
@@ -228,12 +216,7 @@ func (c *call) noteEnd(resp *http.Response) {
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
 	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
-		r := a.visit.Record
-		// Most failures of a failing scope change nothing.
-		if !r.failing.Load() {
-			r.failing.Store(true)
-		}
-		r.failingRoutes.add(c.routeHash(), at)
+		a.visit.Record.failingRoutes.add(c.routeHash(), at)
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {
@@ -281,21 +264,4 @@ func (c *call) setRetryWaiting(waiting bool) {
 	} else {
 		c.record.retryWaiting.Add(-1)
 	}
-}
-
-// patience is how long first attempts are left alone because slow responses are usual: a second attempt has lost, and none has
-// won since. Each one that is not sent makes it a little shorter.
-type patience struct{ atomic.Pointer[lostSecond] }
-
-// lostSecond is the age at which a second attempt was sent, and that at which the first one was answered.
-type lostSecond struct{ sent, took time.Duration }
-
-// over reports whether a first attempt may get a second one at an age. Much younger ones, of calls with less time, are of another kind.
-func (p *patience) over(age time.Duration) bool {
-	l := p.Load()
-	if l == nil || age < l.sent/2 || age >= l.took+l.took/2 {
-		return true
-	}
-	p.CompareAndSwap(l, &lostSecond{l.sent, l.took - l.took/32})
-	return false
 }

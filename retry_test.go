@@ -406,6 +406,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		name     string
 		max      int           // MaxAttempts
 		before   []step        // calls before, one attempt each
+		path     string        // of the calls before
 		pause    time.Duration // after them
 		deadline time.Duration // 0: none
 		failure  step
@@ -427,6 +428,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "a timeout, 3.1 s after a success: the rest", before: succeeds, pause: 3100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
 		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
 		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
+		{name: "the last call of another route failed: all five", path: "/other", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: all},
 		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: all},
 		{name: "the last call got a 429: all five", before: []step{status(429)}, failure: status(500), deadline: 30 * s, want: all},
 		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: all},
@@ -449,7 +451,9 @@ func TestWaitsBeforeRetries(t *testing.T) {
 				}
 				for _, one := range tt.before {
 					base = script(one)
-					tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+					req := get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context()))
+					req.URL = req.URL.JoinPath(tt.path)
+					tripped(t, tr, req)
 				}
 				time.Sleep(tt.pause)
 				base = script(tt.failure)

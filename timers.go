@@ -47,9 +47,9 @@ func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, plann
 func (c *call) planTimers(a *attempt, now time.Time) {
 	// The method must be safe: a server may reject the second of two requests with the same key, although it serves the first.
 	second := c.repeats == repeatsNothing && c.replayable && c.owner == ownerCall
-	watched := a.visit.Record.protocol.Load() == protocolHTTP2
-	mayBeSlow := (second || watched) && !isStream(c.request.Header)
-	a.timers.second = second && mayBeSlow
+	a.timers.second = second && !isStream(c.request.Header)
+	// A connection that delivers nothing is left, also if no second attempt follows.
+	mayBeSlow := a.timers.second || a.visit.Record.protocol.Load() == protocolHTTP2
 	if c.policy.AttemptTimeout > 0 {
 		c.planTimeout(a, now)
 	} else if c.policy.AttemptTimeout == 0 {
@@ -99,8 +99,10 @@ func (f *facts) mayBeHedged() bool {
 	return harmless && f.replayable && f.owner == ownerCall
 }
 
-// maxSeconds is the maximum number of second attempts of a call.
-const maxSeconds = 2
+const (
+	maxSeconds = 2 // the maximum number of second attempts of a call
+	muchSlower = 4 // usual latencies from which an attempt gets a second one
+)
 
 // isStream reports whether a slow response is normal: an upgrade, or a caller that accepts nothing but an event stream. Clients of
 // MCP and GraphQL accept JSON too, and wait for an answer as others do.
@@ -206,7 +208,9 @@ func (a *attempt) due() (event timerEvent) {
 func (a *attempt) whenSlow(age time.Duration) timerEvent {
 	c := a.call
 	oneLeft := c.number < c.maxAttempts() && c.seconds < maxSeconds
-	if a.timers.second && oneLeft && a.visit.Record.patience.over(age) {
+	// Otherwise the whole scope is slow, and a copy makes it slower. That of a probe goes to another endpoint.
+	slowAlone := a.visit.Probes || age >= muchSlower*a.visit.Record.circuit.Usual()
+	if a.timers.second && oneLeft && slowAlone {
 		return sendSecond
 	}
 	// Only a hook wants to know that.

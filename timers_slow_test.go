@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,54 +107,33 @@ func TestSlowAttempt_copies(t *testing.T) {
 	}
 }
 
-// §4.25, L5: a copy leaves one and a half of the usual latency before the deadline, because in a full queue it would make work
-// without a result. After a copy that has lost, slow calls of its kind are left alone until a copy wins; each of them makes that
-// time a little shorter.
+// §4.25, L5: a copy is for one slow request among quick ones. If the whole scope is slow, it would be work without a result.
 func TestSlowAttempt_uselessCopies(t *testing.T) {
 	const s = time.Second
-	type slow struct {
-		deadline time.Duration
-		copies   []copyOf
-	}
-	never := copyOf{after: 10 * time.Hour}
-	takes := func(d time.Duration) slow { return slow{10 * s, []copyOf{{after: d}}} }
-	lost, won := slow{10 * s, []copyOf{{after: 8 * s}, never}}, []copyOf{never, {after: s / 2}}
-	usually := func(d time.Duration) []slow { return slices.Repeat([]slow{takes(d)}, 5) }
-	among := func(calls ...slow) []slow { // quick ones
-		all := usually(s / 10)
-		for _, c := range calls {
-			all = append(append(all, c), usually(s/10)...)
-		}
-		return all
-	}
 	for _, row := range []struct {
-		name   string
-		before []slow
-		call   slow
-		want   string
+		name    string
+		usually time.Duration // 0: nothing was called before
+		want    string
 	}{
-		{"usually quick: a copy", usually(s / 10), takes(6 * s), "1 200, 2 lost"},
-		{"as slow as there is room: a copy", usually(3 * s), takes(6 * s), "1 200, 2 lost"},
-		{"slower: none", usually(3600 * time.Millisecond), takes(6 * s), "1 200"},
-		{"none has lost", among(), slow{10 * s, won}, "1 lost, 2 200"},
-		{"one has lost", among(lost), takes(8 * s), "1 200"},
-		{"20 slow calls ago", among(append([]slow{lost}, slices.Repeat([]slow{takes(8 * s)}, 20)...)...), takes(8 * s), "1 200"},
-		{"28 slow calls ago", among(append([]slow{lost}, slices.Repeat([]slow{takes(8 * s)}, 28)...)...), slow{10 * s, won}, "1 lost, 2 200"},
-		{"one has lost, and this call has less time", among(lost), slow{4 * s, won}, "1 lost, 2 200"},
-		{"one has lost, and this call is older", among(lost), slow{30 * s, won}, "1 lost, 2 200"},
-		{"one has lost, and one has won", among(lost, slow{30 * s, won}), slow{10 * s, won}, "1 lost, 2 200"},
+		{"nothing is known: a copy", 0, "1 200, 2 lost"},
+		{"usually quick: a copy", s / 10, "1 200, 2 lost"},
+		{"a fifth as slow: a copy", s, "1 200, 2 lost"},
+		{"a third as slow: none", 5 * s / 3, "1 200"},
+		{"as slow: none", 4 * s, "1 200"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := newHedgeBase()
 			transport := bareTransport(base, 3)
-			call := func(c slow) string {
-				base.next(c.copies...)
-				return story(tripped(t, transport, newCall(withDeadline(t, c.deadline), t, http.MethodGet, "")))
+			call := func(took time.Duration) string {
+				base.next(copyOf{after: took})
+				return story(tripped(t, transport, newCall(withDeadline(t, 10*s), t, http.MethodGet, "")))
 			}
-			for _, c := range row.before {
-				call(c)
+			for range 5 {
+				if row.usually > 0 {
+					call(row.usually)
+				}
 			}
-			require.Equal(t, row.want, call(row.call))
+			require.Equal(t, row.want, call(6*s))
 			base.balanced(t)
 		})
 	}

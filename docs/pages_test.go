@@ -132,7 +132,7 @@ func costCases(failure string) []costCase {
 		return []costCase{{server: statusOrError{err: os.ErrDeadlineExceeded}}}
 	case "timeout, server healthy, few calls":
 		return []costCase{{server: statusOrError{err: os.ErrDeadlineExceeded}, before: 200}}
-	case "500 while the scope only fails":
+	case "500 while the route only fails":
 		return []costCase{{server: statusOrError{status: 500}, before: 500}}
 	}
 	return nil
