@@ -87,12 +87,13 @@ func (b *bucket) releaseEvenly(now time.Time) {
 // spread returns the time over which calls are released that have waited so long.
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 
-// pace returns the mean time between the beginnings of the calls that wait.
+// pace returns the mean time between the beginnings of the calls that wait, or of the earlier half, if those came quicker: a burst.
 func (b *bucket) pace() time.Duration {
 	if b.Len() == 0 {
 		return 0
 	}
-	return b.Last().Since.Sub(b.First().Since) / time.Duration(b.Len())
+	whole, half := b.Last().Since.Sub(b.First().Since), b.Middle().Since.Sub(b.First().Since)
+	return min(whole, 2*half) / time.Duration(b.Len())
 }
 
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -117,5 +119,20 @@ func TestRelease_endsWithTheQuota(t *testing.T) {
 		b.learn(&p, &Response{Status: http.StatusOK}, now)
 		require.LessOrEqual(t, b.after.interval(now, 1), time.Second)
 		require.Equal(t, now, b.after.next)
+	})
+}
+
+// The calls of a burst are released at its pace, also if few have come since.
+func TestRelease_burst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		b.block.until = time.Now().Add(time.Hour)
+		for i := range 40 {
+			time.Sleep(max(time.Duration(i-29)*time.Second, 0))
+			_, e, rejected := b.TakeOrJoin(time.Now(), &waitqueue.Limits{Ctx: t.Context(), MaxWait: 2 * time.Hour, MaxBlock: time.Hour})
+			require.Nil(t, rejected)
+			require.NotNil(t, e)
+		}
+		require.Zero(t, b.pace())
 	})
 }

@@ -246,6 +246,9 @@ func (q *Queue[P]) First() *Entry[P] { return q.calls[0] }
 // Last returns the call that began last. The lock is held.
 func (q *Queue[P]) Last() *Entry[P] { return q.calls[len(q.calls)-1] }
 
+// Middle returns the call in the middle. The lock is held.
+func (q *Queue[P]) Middle() *Entry[P] { return q.calls[len(q.calls)/2] }
+
 // InTime returns the first call that has a later deadline than a time, or none. Otherwise it is the last call, because it has
 // the most time left. The lock is held.
 func (q *Queue[P]) InTime(at time.Time) *Entry[P] {
