@@ -138,9 +138,10 @@ func table(t *testing.T, key bool) string {
 	for _, library := range libraries {
 		var r result
 		slowest := 0.0
-		for range 3 { // their mean: chance moves the slowest of one run by half a second
+		const runs = 10 // their mean: chance moves the slowest of one run by half a second
+		for range runs {
 			r = bubble.Run(t, func() result { return run(library, key) })
-			slowest += r.slowest.Seconds() / 3
+			slowest += r.slowest.Seconds() / runs
 		}
 		titles = append(titles, library.Name)
 		for i, cell := range []int{
