@@ -84,7 +84,7 @@ type waitSeries struct {
 	end      time.Time // zero: a near deadline ends the series, or it has not begun
 }
 
-// endsWith reports whether there is no wait after the attempt. A 409 that is no result comes back at
+// endsWith reports whether there is no wait after the attempt. A 409 that may be retried comes back at
 // once, while the attempt before it may have taken most of the time: then another last wait follows.
 func (s *waitSeries) endsWith(last *attempt) bool {
 	return s.over && last.came != http.StatusConflict

@@ -90,7 +90,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 	return p.at(), true
 }
 
-// leftForLimit returns how long a call waits for a limit: until its deadline, or MaxWait after it began. It is negative if calls
+// leftForLimit returns how long a call waits for a limit: until its deadline, or without one MaxWait after it began. It is negative if calls
 // never wait.
 func (c *call) leftForLimit(at time.Time) time.Duration {
 	switch longest := c.rateLimit.engine().MaxWait; {

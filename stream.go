@@ -28,7 +28,8 @@ const pendingTime = 10 * time.Second
 type Stream struct {
 	// FirstEvent is the maximum time from the response headers to the first event of content. After it the attempt
 	// ends with ErrAttemptTimeout, and a call with endpoints may go to the next one. Zero or a negative duration
-	// means no limit of its own: AttemptTimeout and the call's deadline hold.
+	// means no limit of its own: AttemptTimeout and the call's deadline hold. A call returns 10 s after the first event
+	// that is pending, so more than that matters only for a server that sends no event at all.
 	FirstEvent time.Duration
 
 	// Classify returns the verdict of an event: its type ("" means message), and its data lines joined by line feeds,

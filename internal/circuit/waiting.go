@@ -105,8 +105,8 @@ func (c *Circuit) Slow() bool {
 	return c.outage.slow
 }
 
-// startRelease plans the release of the calls that wait. It takes no longer than the first of them has waited. The circuit is
-// locked.
+// startRelease plans the release of the calls that wait. It takes no longer than the first of them has waited, as long as the
+// results are quick successes. The circuit is locked.
 func (c *Circuit) startRelease(now time.Time) {
 	w, calls := c.waiting, c.waitingCalls()
 	if w == nil {

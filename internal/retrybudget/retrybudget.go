@@ -2,7 +2,7 @@
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
 // A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds) before it
-// waits, five after a timeout when it is sent, and one in its turn (see line and turns). A retry that succeeds returns its tokens and
+// waits, or when its turn has come, and five after a timeout when it is sent (see line and turns). A retry that succeeds returns its tokens and
 // adds two. The bucket starts with Rules.Tokens. It holds that many, plus the tokens that calls have added in the last
 // Recent. See docs/retry-budget.md.
 package retrybudget
