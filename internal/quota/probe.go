@@ -1,9 +1,6 @@
 package quota
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // probes are single requests that are sent although nothing seems to be left: the count may be wrong or
 // late, its reset may be too far away, or it may concern other paths. After a first call was rejected, a
@@ -83,9 +80,12 @@ func (b *bucket) heldByRejections(now time.Time) bool {
 	if until := b.blockedUntil(now); !until.IsZero() {
 		return until.Equal(b.block.until) && !b.block.cause.After(now)
 	}
-	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.shownOnSuccess && d.exhausted(now) && b.beforeReset(now, &d)
-	})
+	for i := range b.dims {
+		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) && b.beforeReset(now, d) {
+			return true
+		}
+	}
+	return false
 }
 
 // beforeReset reports whether a request is sent so early that its success refutes the quota: what is served about the reset
