@@ -140,9 +140,9 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	streak.slowest = max(streak.slowest, r.Took)
 	if r.TimeOut {
 		streak.timeouts++
-	}
-	if usual := c.baseline.Get(); r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
-		streak.sudden++
+		if usual := c.baseline.Get(); usual > 0 && r.Took >= suddenTimeout*usual {
+			streak.sudden++
+		}
 	}
 	// A streak of retries of one call would say no more than that call.
 	if !r.Retry {

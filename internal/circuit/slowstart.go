@@ -8,7 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
-// slowStart limits the requests in flight after slow failures have opened a circuit and it has
+// slowStart limits the requests in flight after timeouts have opened a circuit and it has
 // closed again. All requests at once would fill the server's queue again. The limit grows as
 // responses succeed, and shrinks when too many fail slowly, like TCP's congestion window. A limit below
 // one means a pause after each request: with 1/3, the pause is twice the latency of the request.
@@ -39,7 +39,8 @@ const (
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
-// latency. It is nil if few failures were timeouts, or if the slowest was quicker than the response: then the server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
+// latency. It is nil if few failures were timeouts, or if the slowest was quicker than the response: then the server has no long
+// queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || !before.slow || slowestFailure < response {
 		return nil

@@ -31,7 +31,7 @@ type outage struct {
 	since time.Time     // of the first failure
 	usual time.Duration // between two results before
 	ratio float64       // of failures before
-	slow  bool          // the server has too much work
+	slow  bool          // it began with timeouts: the server may have too much work
 
 	routes routes // that failed in the outage and have not succeeded in it
 }
@@ -98,7 +98,7 @@ func (c *Circuit) Holds(now time.Time) bool {
 	return c.NotClosed() && c.Rejects(now) != nil && !c.TooLate()
 }
 
-// Slow reports whether the server has too much work: the last outage began with slow failures.
+// Slow reports whether the server may have too much work: the last outage began with timeouts.
 func (c *Circuit) Slow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
