@@ -242,7 +242,7 @@ func (a *attempt) receive(resp *http.Response, err error) *http.Response {
 	if err != nil {
 		// Work of Base that goes on, such as a dial, has no use any more.
 		a.release()
-		a.came, err = a.translate(err, a.end())
+		a.came, err = a.translate(err, a.report.end())
 	}
 	a.report.Response, a.report.Err = resp, err
 	if resp != nil {
@@ -251,12 +251,9 @@ func (a *attempt) receive(resp *http.Response, err error) *http.Response {
 	return resp
 }
 
-// end returns when the response headers, what is read of the body for Classify, or the error were there.
-func (a *attempt) end() time.Time { return a.report.Start.Add(a.report.Latency) }
-
 // findSigns reads what the response says of the outcome: its header and, if it is asked for, the beginning of its body.
 func (a *attempt) findSigns(info *responseInfo, resp *http.Response) {
-	info.parse(resp, a.report.status(), a.end(), a.call.rateLimit.IgnoreHeaders)
+	info.parse(resp, a.report.status(), a.report.end(), a.call.rateLimit.IgnoreHeaders)
 	problem := isQuotaProblem(resp)
 	if !problem && a.call.policy.ClassifyBody == nil {
 		return
@@ -275,7 +272,7 @@ func (a *attempt) findSigns(info *responseInfo, resp *http.Response) {
 
 // reportOutcome gives the judgment to all that learn from it. The order matters.
 func (a *attempt) reportOutcome(info *responseInfo) {
-	now := a.end()
+	now := a.report.end()
 	// Before the gates, because a call that a gate lets through asks the record how long responses take.
 	a.noteOutcome(now)
 	if bucket := a.visit.Record.bucket; bucket != nil && a.outcome.Limit == outcome.Rejected {

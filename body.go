@@ -367,7 +367,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		return n, nil
 	case err == io.EOF && b.sampled:
 		// How long bodies take is sampled like the latencies before them.
-		a.visit.Record.bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
+		a.visit.Record.bodies.Follow(time.Since(a.report.end()))
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
 		// The error of a closed body would hide why it was closed.

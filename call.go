@@ -313,7 +313,7 @@ func (t *timeline) wait(now time.Time) time.Duration {
 
 // noteTime notes how much time the attempt's report contains, with the wait for copies.
 func (c *call) noteTime(a *attempt) {
-	c.timeline.accounted = a.report.Start.Add(a.report.Latency)
+	c.timeline.accounted = a.report.end()
 	c.timeline.waited = 0
 	if a.hedged == nil || !a.hedged.waited && len(a.hedged.copies) == 0 {
 		return

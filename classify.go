@@ -31,7 +31,7 @@ func (a *attempt) judge(info *responseInfo) {
 	}
 	// Only Classify says that it is a failure, so its header was not read as that of one.
 	if resp := report.Response; resp != nil && a.came < http.StatusBadRequest {
-		info.parseFailure(resp.Header, report.Start.Add(report.Latency))
+		info.parseFailure(resp.Header, report.end())
 		if report.RetryAfter == 0 {
 			report.RetryAfter = info.wait()
 		}

@@ -226,7 +226,7 @@ func described(err error) string {
 
 func (e *explanation) wait(from, to time.Duration, failed []Attempt) {
 	reason := "backoff before the retry"
-	last := slices.MaxFunc(failed, func(a, b Attempt) int { return a.Start.Add(a.Latency).Compare(b.Start.Add(b.Latency)) })
+	last := slices.MaxFunc(failed, func(a, b Attempt) int { return a.end().Compare(b.end()) })
 	if last.RetryAfter > 0 {
 		reason += ", at least " + transcript.Duration(last.RetryAfter)
 	}

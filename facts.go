@@ -212,7 +212,7 @@ func (f *facts) findOwner() retryOwner {
 // repeatKey takes the key of the failed call that an outer loop repeats. With a new key the server would do the work a
 // second time if it had done it before the failure.
 func (f *facts) repeatKey() {
-	if sent := f.repeated(); sent != nil && f.isKeyGenerated() {
+	if sent := f.repeated(); sent != nil && f.generatedKey() != "" {
 		f.key.value = cmp.Or(sent.Key, f.key.value)
 	}
 }
@@ -229,8 +229,13 @@ func (f *facts) repeated() *outerclient.Sent {
 // mayBeRepeated reports whether a loop can send this very object again.
 func (f *facts) mayBeRepeated() bool { return f.replayable && f.before == nil }
 
-// isKeyGenerated reports whether the call has made the key. A client that is known to retry sends a copy, which has no key.
-func (f *facts) isKeyGenerated() bool { return f.key.added && !f.key.callers && !f.outerMayRetry() }
+// generatedKey returns the key that the call has made, or "". A client that is known to retry sends a copy, which has no key.
+func (f *facts) generatedKey() string {
+	if !f.key.added || f.key.callers || f.outerMayRetry() {
+		return ""
+	}
+	return f.key.value
+}
 
 func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
 

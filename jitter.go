@@ -118,7 +118,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	s := &c.retries.series
 	s.step++
 	switch {
-	case c.record.failingRoutes.onlyFailed(c.routeHash(), c.start.Sub(c.origin)):
+	case c.record.failingRoutes.onlyFailed(c.routeHash, c.start.Sub(c.origin)):
 		s.over = true
 	case failed.timedOut() && !s.timedOut && c.record.succeededLately(now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterSlow)

@@ -224,7 +224,7 @@ func (p *plan) takesTurn() bool {
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed
-		return !p.record.failingRoutes.onlyFailed(p.routeHash(), p.now.Sub(p.origin)-failsForLong)
+		return !p.record.failingRoutes.onlyFailed(p.routeHash, p.now.Sub(p.origin)-failsForLong)
 	case p.last.report.RetryAfter > 0:
 		p.class = retrybudget.Asked
 	default:

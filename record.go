@@ -137,8 +137,8 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// failingRoutes are the routes of which a call has failed, and nothing has succeeded since. It is safe for concurrent use, and a
-// success takes no lock as long as nothing fails.
+// failingRoutes are the routes of which a call has failed, and nothing has succeeded since. It is safe for concurrent use, and only a
+// failure takes a lock as long as there are none. Those who ask pass a function, because the hash of a route takes time.
 type failingRoutes struct {
 	some   atomic.Bool // there are some
 	mu     sync.Mutex
@@ -168,7 +168,6 @@ func (f *failingRoutes) add(route uint64, at time.Duration) {
 	f.some.Store(true)
 }
 
-// remove takes a function, because the hash of a route takes time, and most successes do not need it.
 func (f *failingRoutes) remove(route func() uint64) {
 	if !f.some.Load() {
 		return
@@ -181,10 +180,14 @@ func (f *failingRoutes) remove(route func() uint64) {
 }
 
 // onlyFailed reports whether a route has failed before a time, and has not succeeded since.
-func (f *failingRoutes) onlyFailed(route uint64, before time.Duration) bool {
+func (f *failingRoutes) onlyFailed(route func() uint64, before time.Duration) bool {
+	if !f.some.Load() {
+		return false
+	}
+	asked := route()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := f.index(route)
+	i := f.index(asked)
 	return i >= 0 && f.routes[i].since <= before
 }
 

@@ -90,8 +90,8 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 	return p.at(), true
 }
 
-// leftForLimit returns how long a call waits for a limit: until its deadline, or without one MaxWait after it began. It is negative if calls
-// never wait.
+// leftForLimit returns how long a call waits for a limit: until its deadline, or without one MaxWait after it began. It is
+// negative if calls never wait.
 func (c *call) leftForLimit(at time.Time) time.Duration {
 	switch longest := c.rateLimit.engine().MaxWait; {
 	case longest <= 0:
@@ -159,7 +159,7 @@ func (c *call) noteNotBefore() {
 	}
 	if c.last != nil && c.last.report.RetryAfter > 0 {
 		last := &c.last.report
-		at = later(at, last.Start.Add(last.Latency+last.RetryAfter))
+		at = later(at, last.end().Add(last.RetryAfter))
 	}
 	if c.failure != nil {
 		at = later(at, c.failure.NotBefore)
@@ -288,11 +288,8 @@ func (c *call) noteFailedCall() {
 		return
 	}
 	if c.mayBeRepeated() {
-		key := ""
-		if c.isKeyGenerated() {
-			key = c.key.value
-		}
-		c.failedCalls.Keep(c.requestID(), c.request, key, c.route.BoundTo(&c.last.visit), now, min(c.last.report.RetryAfter, defaultMaxWait))
+		asked := min(c.last.report.RetryAfter, defaultMaxWait)
+		c.failedCalls.Keep(c.requestID(), c.request, c.generatedKey(), c.route.BoundTo(&c.last.visit), now, asked)
 	}
 	if c.failure != nil && (c.failure.byGate() || c.failure.NotSent()) {
 		return // the server has not failed last: the caller was asked to call again, and this will be its call

@@ -223,6 +223,9 @@ func runHooks[E any](c *call, pick func(*Trace) func(E), event E) {
 	}
 }
 
+// end returns when the response headers, what is read of the body for Classify, or the error were there.
+func (a *Attempt) end() time.Time { return a.Start.Add(a.Latency) }
+
 // status returns the status that the response is like: its own, or that of the failure event of its stream. 0 means none.
 func (a *Attempt) status() int {
 	switch {
