@@ -138,7 +138,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 }
 
 // failingRoutes are the routes of which a call has failed, and nothing has succeeded since. It is safe for concurrent use, and only a
-// failure takes a lock as long as there are none. Those who ask pass a function, because the hash of a route takes time.
+// failure takes a lock as long as there are none. Methods that ask take a function, because the hash of a route takes time.
 type failingRoutes struct {
 	some   atomic.Bool // there are some
 	mu     sync.Mutex
