@@ -56,14 +56,17 @@ func newShop(store func(*payment) error) *shop {
 }
 
 const (
-	keyLife = 23 * time.Hour  // the provider forgets a key after 24 h; the last call takes time, and clocks differ
-	settled = 5 * time.Minute // from a call until the provider surely shows its payment
+	// The provider forgets a key after 24 h. The last call takes time, and clocks differ.
+	keyLife = 23 * time.Hour
+	// From a call until the provider surely shows its payment.
+	settled = 5 * time.Minute
 )
 
 // pay makes one call for a payment of which the result is not known. Another process may repeat it.
 func (s *shop) pay(ctx context.Context, p *payment) error {
 	if p.State == inDoubt && time.Since(p.First) > keyLife {
-		p.State = toLookUp // the provider may have forgotten the key, so a repetition may be a second payment
+		// The provider may have forgotten the key, so a repetition may be a second payment.
+		p.State = toLookUp
 		return s.release(p, settled)
 	}
 	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, p.Key), 30*time.Second)
@@ -86,7 +89,8 @@ func (s *shop) pay(ctx context.Context, p *payment) error {
 		defer resp.Body.Close()
 		status = resp.StatusCode
 	}
-	callInDoubt := resilienthttp.InDoubt(resp, err) || status == http.StatusConflict // a 409: a request with this key is at work
+	atWork := status == http.StatusConflict // the provider is at work on a request with this key
+	callInDoubt := resilienthttp.InDoubt(resp, err) || atWork
 	doubt := callInDoubt || before == inDoubt
 	declines := slices.Contains([]int{400, 402, 422}, status) // the same request gets the same response
 	wait := max(10*time.Second, time.Until(resilienthttp.NotBefore(resp, err)))
@@ -112,11 +116,13 @@ func (s *shop) release(p *payment, wait time.Duration) error {
 	return s.store(p)
 }
 
-// lookUp asks the provider for a payment, by the reference in its body. No call for it has been made for some minutes.
+// lookUp asks the provider for a payment, by the reference in its body. No call for it has been
+// made for some minutes.
 func (s *shop) lookUp(ctx context.Context, p *payment) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"?reference="+url.QueryEscape(p.Key), http.NoBody)
+	address := p.URL + "?reference=" + url.QueryEscape(p.Key)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return err
 	}
