@@ -186,7 +186,8 @@ func ExampleTransport_fixedSchedule() {
 
 // MaxAge renews connections, so that a client follows DNS and rolling deploys.
 func ExampleConnections() {
-	transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{MaxAge: 10 * time.Minute}} // follows DNS, and rolling deploys
+	// It follows DNS, and rolling deploys.
+	transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{MaxAge: 10 * time.Minute}}
 	fmt.Println(transport.Validate())
 	// Output: <nil>
 }
@@ -750,7 +751,8 @@ func TestCharge(t *testing.T) {
 				charges := new(faulttest.Idempotent)
 				srv := faulttest.NewInMemory(t, script(charges))
 				client := &http.Client{Transport: &resilienthttp.Transport{Base: srv.Transport()}}
-				resp, err := client.Post(srv.URL+"/charges", "application/json", strings.NewReader(`{"amount":100}`))
+				body := strings.NewReader(`{"amount":100}`)
+				resp, err := client.Post(srv.URL+"/charges", "application/json", body)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -77,7 +77,8 @@ func ExampleWithEndpoint() {
 		fmt.Println("not in doubt:", err)
 		return
 	}
-	ctx = endpoints.WithEndpoint(ctx, failed.Attempts[len(failed.Attempts)-1].Endpoint) // a *resilienthttp.Error
+	last := failed.Attempts[len(failed.Attempts)-1] // failed is a *resilienthttp.Error
+	ctx = endpoints.WithEndpoint(ctx, last.Endpoint)
 	resp, err := pay(ctx)
 	if err != nil {
 		fmt.Println(err)

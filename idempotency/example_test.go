@@ -125,7 +125,8 @@ func reconcile(ctx context.Context, store idempotency.Store, bank bank) error {
 		case err != nil:
 			continue // still unknown
 		case charged: // the next request with the key gets the receipt
-			err = store.Complete(ctx, record.Lease(), idempotency.Outcome{Status: idempotency.Completed, Result: receipt})
+			outcome := idempotency.Outcome{Status: idempotency.Completed, Result: receipt}
+			err = store.Complete(ctx, record.Lease(), outcome)
 		default: // the next request with the key is executed
 			err = store.Release(ctx, record.Lease())
 		}

@@ -78,7 +78,7 @@ func ExampleInstrumentation_server() {
 	shedder, quota := &admission.Shedder{}, &admission.Quota{Limit: 100}
 
 	handler.Trace = instrumentation.TraceIdempotency(idempotency.LogTrace(nil)) // package idempotency
-	instrumentation.Watch(engine)                                               // package durable, before the engine's first use
+	instrumentation.Watch(engine)                                               // package durable, before its first use
 	instrumentation.WatchShedder("front", shedder)                              // package admission
 	shedder.Trace = instrumentation.TraceAdmission(nil)
 	quota.Trace = instrumentation.TraceAdmission(nil)

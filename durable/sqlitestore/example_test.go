@@ -24,7 +24,8 @@ func newEngine(store durable.Store, url string) *durable.Engine {
 		Gateways: map[string]durable.Gateway{"psp": durable.HTTP{
 			Client: resilienthttp.NewClient(),
 			NewRequest: func(s *durable.Send) (*http.Request, error) {
-				return http.NewRequestWithContext(context.Background(), http.MethodPost, url+"/charges", bytes.NewReader(s.Payload))
+				body := bytes.NewReader(s.Payload)
+				return http.NewRequestWithContext(context.Background(), http.MethodPost, url+"/charges", body)
 			},
 			Read: func(_ *http.Response, body []byte) durable.Outcome {
 				var answer struct{ ID, Code string }

@@ -72,9 +72,11 @@ func TestConnect(t *testing.T) {
 			}
 			handler := connect.NewUnaryHandler(procedure, describe, connect.WithIdempotency(row.level))
 			api := start(t, faulttest.Sequence(faulttest.LoseResponse(handler), handler))
-			transport := &resilienthttp.Transport{Policy: quick(), Idempotency: resilienthttp.Idempotency{Disabled: true}}
+			noKeys := resilienthttp.Idempotency{Disabled: true}
+			transport := &resilienthttp.Transport{Policy: quick(), Idempotency: noKeys}
 			client := connect.NewClient[text, text](&http.Client{Transport: transport}, api.URL+procedure,
-				connect.WithInterceptors(connect.UnaryInterceptorFunc(byLevel)), connect.WithHTTPGet(), connect.WithIdempotency(row.level))
+				connect.WithInterceptors(connect.UnaryInterceptorFunc(byLevel)),
+				connect.WithHTTPGet(), connect.WithIdempotency(row.level))
 
 			_, err := client.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("the first charge")))
 			assert.Equal(t, row.fails, err != nil, "%v", err)

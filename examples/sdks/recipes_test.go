@@ -111,7 +111,7 @@ func TestRefresh(t *testing.T) {
 
 // webhook verifies an event, and then executes it once, because senders repeat events. The event's
 // ID is the key; the sender is the scope.
-func webhook(verifier *webhooks.Webhook, store idempotency.Store, work func(ctx context.Context, event []byte) error) http.Handler {
+func webhook(verifier *webhooks.Webhook, store idempotency.Store, work func(context.Context, []byte) error) http.Handler {
 	const largest = 1 << 20
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		event, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largest))
@@ -123,8 +123,12 @@ func webhook(verifier *webhooks.Webhook, store idempotency.Store, work func(ctx 
 			http.Error(w, "the signature is not valid", http.StatusUnauthorized)
 			return
 		}
-		_, err = idempotency.Do(r.Context(), store, "bank.example", "event", r.Header.Get(webhooks.HeaderWebhookID), idempotency.NewFingerprint(event),
-			func(ctx context.Context) (idempotency.Result, error) { return idempotency.Result{}, work(ctx, event) })
+		id := r.Header.Get(webhooks.HeaderWebhookID)
+		once := func(ctx context.Context) (idempotency.Result, error) {
+			return idempotency.Result{}, work(ctx, event)
+		}
+		fingerprint := idempotency.NewFingerprint(event)
+		_, err = idempotency.Do(r.Context(), store, "bank.example", "event", id, fingerprint, once)
 		if err != nil {
 			http.Error(w, "not done yet: send the event again", http.StatusServiceUnavailable)
 			return
