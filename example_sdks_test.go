@@ -36,17 +36,6 @@ func New(apiKey string) *Client {
 	}
 }
 
-// NewWithClient returns a Client for an application that has an http.Client: with a proxy, with certificates, with a mock.
-func NewWithClient(apiKey string, own *http.Client) *Client {
-	c := New(apiKey)
-	transport := c.HTTP.Transport.(*resilienthttp.Transport)
-	transport.Base = own.Transport // nil means the default of Base
-	client := *own                 // with its Timeout, Jar and CheckRedirect
-	client.Transport = transport
-	c.HTTP = &client
-	return c
-}
-
 // byCode classifies the error codes that mean more than their status.
 func byCode(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
 	switch problemOf(body).Code {
@@ -57,6 +46,17 @@ func byCode(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
 		return resilienthttp.VerdictPermanent
 	}
 	return resilienthttp.VerdictDefault
+}
+
+// NewWithClient returns a Client for an application that has an http.Client: with a proxy, with certificates, with a mock.
+func NewWithClient(apiKey string, own *http.Client) *Client {
+	c := New(apiKey)
+	transport := c.HTTP.Transport.(*resilienthttp.Transport)
+	transport.Base = own.Transport // nil means the default of Base
+	client := *own                 // with its Timeout, Jar and CheckRedirect
+	client.Transport = transport
+	c.HTTP = &client
+	return c
 }
 
 type problem struct{ ID, Code string }
@@ -249,4 +249,32 @@ func ExampleClient_upload() {
 	// "and the rest"
 	// "and the rest"
 	// files: 1
+}
+
+// A request must be sent once, whatever happens. An empty body without GetBody keeps net/http from sending it again by
+// itself when the server has closed the reused connection.
+func ExampleWithSingleAttempt() {
+	api := faulttest.NewInMemory(nil, faulttest.Sequence(faulttest.Status(200), faulttest.CloseAfterRead))
+	defer api.Close()
+	client := &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}
+	for range 2 {
+		ctx := resilienthttp.WithSingleAttempt(context.Background())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.URL+"/status", io.NopCloser(strings.NewReader("")))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			fmt.Println("failed:", resilienthttp.ErrorType(err))
+			continue
+		}
+		_ = resp.Body.Close()
+		fmt.Println(resp.Status)
+	}
+	fmt.Println("requests:", api.Total())
+	// Output:
+	// 200 OK
+	// failed: eof
+	// requests: 2
 }
