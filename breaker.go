@@ -184,8 +184,8 @@ func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {
 		return c.canceled(ended)
 	}
 	var said []string
-	if !r.Outage.IsZero() {
-		said = append(said, "the server has failed for "+transcript.Duration(now.Sub(r.Outage)))
+	if failing := now.Sub(r.Outage); !r.Outage.IsZero() && failing >= precision {
+		said = append(said, "the server has failed for "+transcript.Duration(failing))
 	}
 	if waited := now.Sub(c.timeline.accounted); waited >= precision {
 		said = append(said, "waited "+transcript.Duration(waited))

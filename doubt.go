@@ -121,15 +121,24 @@ func (e *Error) NotSent() bool {
 // Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
 // methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt. If it is a
 // refused connection, it hides the redirect that led there: another client must follow none.
-// It may be called concurrently. See docs/errors.md.
+//
+// If reading the body of a 2xx fails, the work is done, but its result is lost. InDoubt of the response and that error is
+// then true, unless the method is safe. It may be called concurrently. See docs/errors.md.
 func InDoubt(resp *http.Response, err error) bool {
 	if failed, ok := errors.AsType[*Error](err); ok {
 		return failed.inDoubt()
 	}
 	if err != nil {
-		failed, ok := errors.AsType[*url.Error](err)
-		safe := ok && safeMethod(strings.ToUpper(failed.Op)) // http.Client: the method of its first request
-		return !safe && (resp != nil || !provesNotSent(err))
+		failed, byClient := errors.AsType[*url.Error](err)
+		switch {
+		case byClient && safeMethod(strings.ToUpper(failed.Op)):
+			// http.Client: the method of its first request.
+			return false
+		case !byClient && resp != nil && !unsafeRequest(resp):
+			// The body of a safe request's response broke.
+			return false
+		}
+		return resp != nil || !provesNotSent(err)
 	}
 	if c := callOf(resp); c != nil {
 		return c.inDoubt(resp)

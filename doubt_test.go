@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
@@ -293,6 +294,9 @@ func TestInDoubt_others(t *testing.T) {
 		{"500 to a POST", of(http.MethodPost, 500), nil, true},
 		{"500 to a GET", of("", 500), nil, false},
 		{"404 to a POST", of(http.MethodPost, 404), nil, false},
+		{"the body of a 201 to a POST breaks", of(http.MethodPost, 201), io.ErrUnexpectedEOF, true},
+		{"the body of a 200 to a GET breaks", of(http.MethodGet, 200), io.ErrUnexpectedEOF, false},
+		{"the body of a 500 to a GET breaks", of(http.MethodGet, 500), io.ErrUnexpectedEOF, false},
 		{"a response without a request", &http.Response{StatusCode: http.StatusInternalServerError}, nil, true},
 		{"an Error without attempts", nil, &resilienthttp.Error{Err: io.EOF}, true},
 		{"rejected", nil, &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, false},
@@ -473,6 +477,35 @@ func TestNotExecuted(t *testing.T) {
 			finish(t, resp, err)
 			require.Equal(t, row.again, len(base.sent) == 2)
 			require.Equal(t, row.doubt, resilienthttp.InDoubt(resp, err))
+		})
+	}
+}
+
+// §4.18a: the body of a 2xx breaks, so the work is done, and its result is lost. It is the same for each way in which a body ends.
+func TestInDoubt_bodyBreaks(t *testing.T) {
+	for _, row := range []struct {
+		name, method string
+		fault        faulttest.Fault
+		want         bool
+	}{
+		{"truncated, POST", http.MethodPost, faulttest.Truncated, true},
+		{"reset, POST", http.MethodPost, faulttest.ResetMidBody, true},
+		{"silent, POST", http.MethodPost, faulttest.Stalled, true},
+		{"truncated, GET", http.MethodGet, faulttest.Truncated, false},
+		{"reset, GET", http.MethodGet, faulttest.ResetMidBody, false},
+		{"silent, GET", http.MethodGet, faulttest.Stalled, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := faulttest.NewInMemory(t, faulttest.Reply{Status: http.StatusCreated, Fault: row.fault})
+				tr := bareTransport(s.Transport(), 1)
+				tr.Policy.ReadTimeout = time.Second
+				resp := roundTrip(t, tr, newRequest(t, row.method, s.URL, ""))
+				_, err := io.ReadAll(resp.Body)
+				require.Error(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, row.want, resilienthttp.InDoubt(resp, err), "%v", err)
+			})
 		})
 	}
 }

@@ -67,7 +67,7 @@ var (
 	// outer Transport, or a caller that sent X-Retry-Owner to a DeadlineHandler. It can also be a
 	// client that reports its retries, that is known to retry, or that sends a failed request
 	// again within a minute. See docs/sdks.md.
-	ErrSingleAttempt = newReason("single_attempt", "another layer owns retries")
+	ErrSingleAttempt = newReason("single_attempt", "the caller or another layer owns retries")
 )
 
 // newReason returns a sentinel error. Its name is the value of metrics and logs.

@@ -83,9 +83,9 @@ at    event      took  result
 				tr.Breaker, tr.Policy.MaxAttempts = &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Static: true, Cooldown: time.Minute}, 1
 			},
 			want: `
-GET to api.test: circuit breaker is open: the server has failed for 0s, nothing sent, 0s
+GET to api.test: circuit breaker is open, nothing sent, 0s
 at  event     result
-0s  rejected  circuit breaker is open: the server has failed for 0s, next call in about 1m`,
+0s  rejected  circuit breaker is open, next call in about 1m`,
 		},
 		{
 			name: "circuit opens during the wait: the wait, and the response", steps: []step{took(status(500))},

@@ -54,8 +54,9 @@ type Idempotency struct {
 	MaxLength int
 
 	// Hosts are the hosts that support keys, in lower case: "api.example.com", "localhost:8080",
-	// or "*.example.com" for its subdomains. Other hosts get no key, unless the caller has set it
-	// in the header. nil means all hosts.
+	// or "*.example.com" for its subdomains. Other hosts get no key, also none of WithIdempotencyKey,
+	// unless the caller has set it in the header. The host is that of the caller's request, also with a
+	// list of endpoints. nil means all hosts.
 	Hosts []string
 
 	// Disabled means that no keys are generated. A key from the context or the header is still

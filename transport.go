@@ -82,14 +82,25 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.finish()
 }
 
-// CloseIdleConnections closes the idle connections of Base, if Base has this method and the
-// configuration is valid.
+// CloseIdleConnections closes the idle connections of Base, or of the first RoundTripper below it
+// that has this method, as far as each has Unwrap. It does nothing if the configuration is invalid.
 func (t *Transport) CloseIdleConnections() {
 	config := t.configured()
 	if config.invalid != nil {
 		return // Base may be a nil pointer, or the Transport itself
 	}
-	(&http.Client{Transport: config.base}).CloseIdleConnections()
+	base := config.base
+	for range maxDepth { // a RoundTripper may unwrap itself
+		switch b := base.(type) {
+		case interface{ CloseIdleConnections() }:
+			b.CloseIdleConnections()
+			return
+		case interface{ Unwrap() http.RoundTripper }:
+			base = b.Unwrap()
+		default:
+			return
+		}
+	}
 }
 
 // config is the configuration of a Transport at its first call, with the defaults applied.

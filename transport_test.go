@@ -678,8 +678,8 @@ func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
 	})
 }
 
-// §4.6: CloseIdleConnections reaches Base, also before the first call and through http.Client. It
-// does nothing if Base has no such method.
+// §4.6: CloseIdleConnections reaches Base, also before the first call, through http.Client, and below a Base that unwraps.
+// It does nothing if Base has no such method.
 func TestCloseIdleConnections(t *testing.T) {
 	base := script(status(200))
 	tr := &resilienthttp.Transport{Base: base}
@@ -687,7 +687,12 @@ func TestCloseIdleConnections(t *testing.T) {
 	(&http.Client{Transport: tr}).CloseIdleConnections()
 	require.Equal(t, int64(2), base.idleClosed.Load())
 
+	// A signer around the RoundTripper has no method of its own, but Unwrap.
+	(&resilienthttp.Transport{Base: &unwrapping{roundTripper(status(200)), base}}).CloseIdleConnections()
+	require.Equal(t, int64(3), base.idleClosed.Load())
+
 	require.NotPanics(t, (&resilienthttp.Transport{Base: roundTripper(status(200))}).CloseIdleConnections)
+	require.NotPanics(t, (&resilienthttp.Transport{Base: &unwrapping{RoundTripper: roundTripper(status(200))}}).CloseIdleConnections)
 	require.NotPanics(t, (&resilienthttp.Transport{}).CloseIdleConnections)
 	require.NotPanics(t, resilienthttp.NewClient().CloseIdleConnections)
 	require.NotPanics(t, (&resilienthttp.Transport{Base: (*http.Transport)(nil)}).CloseIdleConnections)

@@ -693,3 +693,28 @@ func TestTransport_repeatedByALoop(t *testing.T) {
 		})
 	}
 }
+
+// N7: the URL of the request, which names the first endpoint, decides whether a POST has a key. All endpoints get it.
+func TestTransport_keyHosts(t *testing.T) {
+	for _, row := range []struct {
+		name, host string
+		key        bool
+	}{
+		{"of the first", "a.test", true},
+		{"of the second only", "b.test", false},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newList(t, func(tr *endpoints.Transport) {
+				tr.Transport.Idempotency.Hosts = []string{row.host}
+			}, faulttest.Status(http.StatusTooManyRequests), faulttest.OK("{}"))
+			resp, err := (&http.Client{Transport: l}).Post("http://a.test/charges", "", strings.NewReader("charge"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			for _, host := range []string{"a.test", "b.test"} {
+				requests := l.servers[host].Requests()
+				require.Len(t, requests, 1, host)
+				require.Equal(t, row.key, requests[0].Key != "", host)
+			}
+		})
+	}
+}

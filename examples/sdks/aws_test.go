@@ -60,7 +60,7 @@ func TestAWS(t *testing.T) {
 // A signer that is the Base signs the headers of each attempt.
 func TestSigner_asBase(t *testing.T) {
 	api := start(t, faulttest.Sequence(faulttest.Status(503), faulttest.OK("done")))
-	transport := &resilienthttp.Transport{Base: signer{next: resilienthttp.NewBase()}}
+	transport := &resilienthttp.Transport{Base: signer{next: &resilienthttp.Connections{}}} // the default Base
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL, strings.NewReader("body"))
 	require.NoError(t, err)
 	resp, err := (&http.Client{Transport: transport}).Do(req)

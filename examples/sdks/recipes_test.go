@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -25,6 +26,7 @@ import (
 // server that answers 401 has done nothing.
 type refresher struct {
 	Base  http.RoundTripper
+	Host  string                                                     // the API's, with its port; other hosts get no token, also after a redirect
 	Token func(ctx context.Context, rejected string) (string, error) // a token that is not the rejected one
 
 	mu    sync.Mutex
@@ -32,8 +34,14 @@ type refresher struct {
 }
 
 func (t *refresher) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host != t.Host {
+		return t.Base.RoundTrip(req)
+	}
 	token, err := t.current(req.Context(), "")
 	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
 		return nil, err
 	}
 	again := req.Clone(req.Context()) // before Base has read the body
@@ -91,7 +99,7 @@ func TestRefresh(t *testing.T) {
 				{Handler: faulttest.Status(http.StatusUnauthorized)},
 			})
 			tokens := 0
-			transport := &refresher{Base: plain(nil), Token: func(context.Context, string) (string, error) {
+			transport := &refresher{Base: plain(nil), Host: strings.TrimPrefix(api.URL, "http://"), Token: func(context.Context, string) (string, error) {
 				tokens++
 				return "token " + strconv.Itoa(tokens), nil
 			}}
@@ -171,4 +179,51 @@ func TestWebhook(t *testing.T) {
 		assert.Equal(t, row.status, w.Code, row.name)
 		assert.Len(t, work, row.work, row.name)
 	}
+}
+
+// A refresher above a Transport keeps what the Transport promises. It repeats a 401 once, which is what it is for.
+func TestRefresh_conforms(t *testing.T) {
+	faulttest.TestTransport(t, func(base http.RoundTripper) http.RoundTripper {
+		return &refresher{
+			Base:  &resilienthttp.Transport{Base: base},
+			Host:  "fault.test",
+			Token: func(context.Context, string) (string, error) { return "token", nil },
+		}
+	}, faulttest.Without("client-errors"))
+}
+
+// The other host is another owner, and http.Client removes only the fields that the caller has set.
+func TestRefresh_redirect(t *testing.T) {
+	other := start(t, faulttest.OK("fine"))
+	api := start(t, faulttest.Redirect(http.StatusTemporaryRedirect, other.URL))
+	transport := &refresher{
+		Base: plain(nil), Host: strings.TrimPrefix(api.URL, "http://"),
+		Token: func(context.Context, string) (string, error) { return "token", nil },
+	}
+	resp, err := (&http.Client{Transport: transport}).Get(api.URL)
+	close1(t, resp, err)
+	assert.Equal(t, "Bearer token", api.Requests()[0].Header.Get("Authorization"))
+	assert.Empty(t, other.Requests()[0].Header.Get("Authorization"))
+}
+
+func TestRefresh_noToken(t *testing.T) {
+	body := &closed{Reader: strings.NewReader("body")}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test", body)
+	require.NoError(t, err)
+	transport := &refresher{Host: "api.test", Token: func(context.Context, string) (string, error) { return "", errors.New("no token") }}
+	_, err = transport.RoundTrip(req) //nolint:bodyclose // there is none
+	require.ErrorContains(t, err, "no token")
+	assert.True(t, body.was)
+}
+
+// closed is a body that knows whether it was closed.
+type closed struct {
+	io.Reader
+
+	was bool
+}
+
+func (c *closed) Close() error {
+	c.was = true
+	return nil
 }
