@@ -25,7 +25,7 @@ import (
 // After a timeout a retry takes five tokens (Burst if that is less). One is in flight at a time, and one more for each that
 // is answered in half the time of the timeout. The others wait for three seconds at most.
 //
-// A PriorityBatch call, one with a list of endpoints, and one with a Static Budget, a Static Breaker or a negative
+// A PriorityBatch call, one with several endpoints, and one with a Static Budget, a Static Breaker or a negative
 // Breaker.MaxWait wait for neither. See docs/retry-budget.md.
 //
 // The zero value has the defaults below. A Budget is safe for concurrent use, may be shared by

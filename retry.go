@@ -103,9 +103,9 @@ func (c *call) leftForLimit(at time.Time) time.Duration {
 }
 
 // mayAwait reports whether a retry may wait for others. A batch call must not take the turn of another one,
-// and a list of endpoints has other servers.
+// and a list of several endpoints has other servers.
 func (c *call) mayAwait() bool {
-	return c.record.bucket != nil && c.route == nil && c.priority != PriorityBatch &&
+	return c.record.bucket != nil && c.route.Alone() && c.priority != PriorityBatch &&
 		!c.budget.Static && !c.breaker.Static && c.breaker.MaxWait >= 0
 }
 

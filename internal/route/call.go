@@ -121,9 +121,12 @@ type Rejection struct {
 	Until time.Time // when; zero: unknown
 }
 
+// Alone reports whether the call has one server, so that waiting for it loses no other one.
+func (c *Call[R]) Alone() bool { return c == nil || len(c.servers) == 1 }
+
 // MaxHold returns how long an attempt waits for the circuit of one server: then another one may be back.
 func (c *Call[R]) MaxHold() time.Duration {
-	if c == nil {
+	if c.Alone() {
 		return math.MaxInt64
 	}
 	return hold.Hanging
