@@ -66,7 +66,7 @@ var (
 	// ErrSingleAttempt means that another layer owns the retries of the call: WithSingleAttempt, an
 	// outer Transport, or a caller that sent X-Retry-Owner to a DeadlineHandler. It can also be a
 	// client that reports its retries, that is known to retry, or that sends a failed request
-	// again within a minute. See docs/sdks.md.
+	// again within ten seconds. See docs/sdks.md.
 	ErrSingleAttempt = newReason("single_attempt", "the caller or another layer owns retries")
 )
 

@@ -51,8 +51,9 @@ type RateLimit struct {
 	// longer than MaxWait. Zero means until the call's deadline, or 60 s without one. A negative
 	// duration means that calls never wait, except 250 ms for Shared. While rejections block the
 	// scope, Policy.MaxRetryAfter limits the wait too. A call without a deadline that a limit has
-	// rejected waits no longer than MaxWait from its beginning, also for its turn to be sent again
-	// (see Budget).
+	// rejected waits for its turn to be sent again (see Budget) no longer than MaxWait from its
+	// beginning. If the server asks for a wait that ends later, the call makes that wait, but the
+	// next attempt is one of Policy.MaxAttempts.
 	MaxWait time.Duration
 
 	// MaxBlock is the maximum time for which a server may block a scope: if a quota's reset is later,

@@ -65,6 +65,7 @@ func TestRateLimit_waitsWithoutTokens(t *testing.T) {
 		{name: "beyond MaxRetryAfter", steps: rejected(1, status(429, "Retry-After", "61")), deadline: 5 * time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrRetryAfter},
 		{name: "beyond the deadline", steps: rejected(1, asks), deadline: s / 2, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrDeadline},
 		{name: "beyond MaxWait", steps: rejected(1, asks), maxWait: s / 2, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
+		{name: "beyond MaxWait, with tokens: attempts of MaxAttempts", steps: rejected(never, asks), policy: resilienthttp.Policy{MaxAttempts: 2}, tokens: 5, maxWait: s / 2, status: 429, attempts: 2, least: s, most: 2 * s, stoppedBy: resilienthttp.ErrMaxAttempts},
 		{name: "calls never wait", steps: rejected(1, asks), maxWait: -1, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 		{name: "calls never wait, with a deadline", steps: rejected(1, asks), maxWait: -1, deadline: 5 * time.Minute, status: 429, attempts: 1, stoppedBy: resilienthttp.ErrBudgetExhausted},
 		{name: "a 503 that asks", steps: rejected(1, status(503, "Retry-After", "1")), deadline: time.Minute, status: 200, attempts: 2, least: s, most: 6 * s},
