@@ -421,7 +421,7 @@ func TestState_concurrentCalls(t *testing.T) {
 			wg.Wait()
 			close(over)
 		}()
-		each := time.NewTicker(5 * time.Millisecond) // calls begin and end at these times too
+		each := time.NewTicker(20 * time.Millisecond) // calls begin and end at these times too
 		defer each.Stop()
 		for {
 			for _, s := range tr.State().Scopes {
