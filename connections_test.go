@@ -661,7 +661,7 @@ func TestConnections_concurrent(t *testing.T) {
 	var work sync.WaitGroup
 	for i := range 8 {
 		work.Go(func() {
-			for range 40 {
+			for range 10 {
 				// A call may fail if its connection becomes silent during the handshake.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				_, _ = s.send(ctx, t, transport, []string{http.MethodGet, http.MethodPost}[i%2])

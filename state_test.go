@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -399,29 +398,41 @@ func TestState_numbersAgree(t *testing.T) {
 	})
 }
 
-// T5: State may be called concurrently with calls.
+// T5: State may be called concurrently with calls. The calls wait in virtual time, and run on all processors.
 func TestState_concurrentCalls(t *testing.T) {
-	tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-		code := 200
-		if strings.HasPrefix(r.URL.Host, "1") {
-			code = 503
-		}
-		return response(r, code, "", "X-RateLimit-Limit", "1000000", "X-RateLimit-Remaining", "999999", "X-RateLimit-Reset", "60"), nil
-	}), Policy: resilienthttp.Policy{Backoff: atOnce}, Hedge: &resilienthttp.Hedge{}, Breaker: &resilienthttp.Breaker{MaxWait: 20 * time.Millisecond}}
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			for i := range 300 {
-				_ = discard(tr, newRequest(t, http.MethodGet, fmt.Sprintf("http://%d.test", (g+i)%16), ""))
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			code := 200
+			if strings.HasPrefix(r.URL.Host, "1") {
+				code = 503
 			}
-		})
-	}
-	for range 50 {
-		for _, s := range tr.State().Scopes {
-			require.GreaterOrEqual(t, s.Breaker.Calls, s.Breaker.Failures)
+			return response(r, code, "", "X-RateLimit-Limit", "1000000", "X-RateLimit-Remaining", "999999", "X-RateLimit-Reset", "60"), nil
+		}), Policy: resilienthttp.Policy{Backoff: atOnce}, Hedge: &resilienthttp.Hedge{}, Breaker: &resilienthttp.Breaker{MaxWait: 20 * time.Millisecond}}
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				for i := range 50 {
+					_ = discard(tr, newRequest(t, http.MethodGet, fmt.Sprintf("http://%d.test", (g+i)%16), ""))
+				}
+			})
 		}
-		runtime.Gosched()
-	}
-	wg.Wait()
-	nothingLeft(t, tr)
+		over := make(chan struct{})
+		go func() {
+			wg.Wait()
+			close(over)
+		}()
+		each := time.NewTicker(20 * time.Millisecond) // calls begin and end at these times too
+		defer each.Stop()
+		for {
+			for _, s := range tr.State().Scopes {
+				require.GreaterOrEqual(t, s.Breaker.Calls, s.Breaker.Failures)
+			}
+			select {
+			case <-each.C:
+			case <-over:
+				nothingLeft(t, tr)
+				return
+			}
+		}
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -20,8 +19,8 @@ const home = "github.com/resilienthttp/resilienthttp"
 // publish makes a release of a copy of this checkout, under an invented version. It then installs each module into an empty
 // module, as a user does, compiles its packages there, and runs README's program.
 //
-// tools/release prepares the release and its tags, and the go command makes the files of a module proxy from the tags. Other
-// modules come from the usual proxy.
+// tools/release prepares the release and its tags, and the go command makes a module cache from the tags. It is the user's: nothing
+// is written to that of this machine. Other modules come from there, or from the usual proxy.
 func publish([]string) error {
 	dir, err := os.MkdirTemp("", "publish")
 	if err != nil {
@@ -32,7 +31,6 @@ func publish([]string) error {
 	if err := r.copy(); err != nil {
 		return err
 	}
-	defer r.forget()
 	if err := r.release(); err != nil {
 		return err
 	}
@@ -51,13 +49,8 @@ type madeUp struct {
 
 func (r *madeUp) source() string { return filepath.Join(r.dir, "source") }
 
-// copy commits a copy of the checkout. The version is that of the checkout's folder and content: what a run has compiled of it
-// serves the next run.
+// copy commits a copy of the checkout. The version is that of its content: what a run has compiled of it serves the next run.
 func (r *madeUp) copy() error {
-	here, err := os.Getwd()
-	if err != nil {
-		return err
-	}
 	files, err := tracked()
 	if err != nil {
 		return err
@@ -75,7 +68,7 @@ func (r *madeUp) copy() error {
 		return err
 	}
 	tree, err := output(r.source(), nil, "git", "rev-parse", "HEAD^{tree}")
-	sum := sha256.Sum256([]byte(here + tree))
+	sum := sha256.Sum256([]byte(tree))
 	r.version = fmt.Sprintf("v0.999999.0-ci.h%x", sum[:8])
 	return err
 }
@@ -110,27 +103,27 @@ func (r *madeUp) git(args ...string) error {
 	return err
 }
 
-// serve makes the go command download each module from the tags. The download cache has the layout of a module proxy.
+// serve makes the go command download each module from the tags.
 func (r *madeUp) serve() error {
-	cache := filepath.Join(r.dir, "proxy")
+	known, err := output(".", nil, "go", "env", "GOMODCACHE", "GOPROXY")
+	if err != nil {
+		return err
+	}
 	args := []string{"mod", "download"}
 	for _, m := range r.modules {
 		args = append(args, m+"@"+r.version)
 	}
-	r.env = []string{"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -buildvcs=false", "GONOSUMDB=" + home}
-	_, err := output(r.dir, append(slices.Clone(r.env), "GOMODCACHE="+cache, "GOPROXY=direct",
+	r.env = []string{
+		"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -buildvcs=false -trimpath", "GOSUMDB=off", // the checkout's go.sum files hold other modules
+		"GOMODCACHE=" + filepath.Join(r.dir, "modules"),
+	}
+	_, err = output(r.dir, append(slices.Clone(r.env), "GOPROXY=direct",
 		"GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_0=url.file://"+filepath.ToSlash(r.source())+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+home,
 		"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*", "GIT_CONFIG_KEY_2=protocol.file.allow", "GIT_CONFIG_VALUE_2=always"),
 		"go", args...)
-	if err != nil {
-		return err
-	}
-	usual, err := output(".", nil, "go", "env", "GOPROXY")
-	if err != nil {
-		return err
-	}
-	r.env = append(r.env, "GOPROXY=file://"+filepath.ToSlash(filepath.Join(cache, "cache", "download"))+","+strings.TrimSpace(usual))
-	return nil
+	cache, usual := lines(known)[0], lines(known)[1]
+	r.env = append(r.env, "GOPROXY=file://"+filepath.ToSlash(filepath.Join(cache, "cache", "download"))+","+usual)
+	return err
 }
 
 // installAll installs each module into an empty module.
@@ -184,26 +177,6 @@ func (r *madeUp) importable(dir, module string) ([]string, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(lines(out), func(p string) bool { return slices.Contains(strings.Split(p, "/"), "internal") }), nil
-}
-
-// forget removes the release from the module cache.
-func (r *madeUp) forget() {
-	cache, err := output(".", nil, "go", "env", "GOMODCACHE")
-	if err != nil {
-		return
-	}
-	cache = strings.TrimSpace(cache)
-	for _, below := range []string{cache, filepath.Join(cache, "cache", "download")} {
-		_ = filepath.WalkDir(filepath.Join(below, filepath.FromSlash(path.Dir(home))), func(name string, entry fs.DirEntry, err error) error {
-			if err == nil && (strings.HasSuffix(name, "@"+r.version) || strings.HasPrefix(entry.Name(), r.version+".")) {
-				_ = os.RemoveAll(name)
-				if entry.IsDir() {
-					return fs.SkipDir
-				}
-			}
-			return nil
-		})
-	}
 }
 
 // writeFile writes a file with a name relative to dir, and makes its directories.

@@ -29,7 +29,6 @@ func TestPublish(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Setenv("GOPROXY", "off") // these modules need no others
 			r := &madeUp{dir: t.TempDir(), version: fmt.Sprintf("v0.999998.0-ci.%d", time.Now().UnixNano())}
-			t.Cleanup(r.forget)
 			for name, content := range map[string]string{
 				"go.mod":         "module " + home + "\n\ngo 1.26.0\n",
 				"root.go":        "// Package resilienthttp is a test.\npackage resilienthttp\n",
@@ -50,27 +49,6 @@ func TestPublish(t *testing.T) {
 			require.ErrorContains(t, err, row.says)
 			require.ErrorContains(t, err, "nested cannot be installed")
 		})
-	}
-}
-
-func TestForget(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("GOMODCACHE", cache)
-	r := &madeUp{version: "v0.999998.0-ci.1"}
-	gone := []string{
-		home + "@" + r.version + "/go.mod", home + "/a/b@" + r.version + "/b.go",
-		"cache/download/" + home + "/@v/" + r.version + ".zip", "cache/download/" + home + "/a/b/@v/" + r.version + ".info",
-	}
-	stays := []string{home + "@v0.1.0/go.mod", "cache/download/" + home + "/@v/list", "golang.org/x/time@v0.16.0/go.mod"}
-	for _, name := range append(gone, stays...) {
-		require.NoError(t, writeFile(cache, name, nil))
-	}
-	r.forget()
-	for _, name := range gone {
-		require.NoFileExists(t, path.Join(cache, name))
-	}
-	for _, name := range stays {
-		require.FileExists(t, path.Join(cache, name))
 	}
 }
 
