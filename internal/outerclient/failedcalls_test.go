@@ -1,6 +1,10 @@
 package outerclient
 
 import (
+	"net/http"
+	"net/url"
+	"reflect"
+	"runtime"
 	"testing"
 	"time"
 
@@ -33,4 +37,52 @@ func TestFailedCalls_bounded(t *testing.T) {
 	require.True(t, f.Has(RequestID{text: 2}, n+repeatWindow))
 	require.Greater(t, f.until.Load(), int64(n))
 	require.Less(t, f.until.Load(), int64(n+2*repeatWindow))
+}
+
+// §4.8: a program uses one URL object for all its requests. The runtime puts a new Header map where it has freed that of a
+// failed request. The new request must not have the key of the failed one.
+func TestPointers(t *testing.T) {
+	shared := &url.URL{Scheme: "http", Host: "api.test"}
+	request := func() *http.Request { return &http.Request{URL: shared, Header: http.Header{"A": {"b"}}} }
+	for _, row := range []struct {
+		name string
+		next func(failed *http.Request) *http.Request
+		same bool
+	}{
+		{"the same request", func(failed *http.Request) *http.Request { return failed }, true},
+		{"a shallow copy", func(failed *http.Request) *http.Request { return new(*failed) }, true},
+		{"another Header", func(*http.Request) *http.Request { return request() }, false},
+		{"another URL", func(failed *http.Request) *http.Request {
+			return &http.Request{URL: new(*shared), Header: failed.Header}
+		}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			failed := request()
+			id := Pointers(failed)
+			require.True(t, id.known())
+			require.Equal(t, row.same, id == Pointers(row.next(failed)))
+			runtime.KeepAlive(failed)
+		})
+	}
+	t.Run("no Header", func(t *testing.T) {
+		require.False(t, Pointers(&http.Request{URL: shared}).known())
+	})
+	t.Run("another Header at the same address", func(t *testing.T) {
+		ids, freed := map[RequestID]bool{}, map[uintptr]bool{}
+		for range 1000 {
+			failed := request()
+			ids[Pointers(failed)] = true
+			freed[reflect.ValueOf(failed.Header).Pointer()] = true
+		}
+		runtime.GC()
+		runtime.GC()
+		for range 1_000_000 {
+			next := request()
+			if freed[reflect.ValueOf(next.Header).Pointer()] {
+				require.NotContains(t, ids, Pointers(next))
+				return
+			}
+		}
+		t.Fatal("no address was used again")
+	})
 }

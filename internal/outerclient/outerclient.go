@@ -95,10 +95,10 @@ type FailedCalls struct {
 type RequestID struct {
 	text   uint64 // hash of texts; or 0
 	url    weak.Pointer[url.URL]
-	header uintptr
+	header weak.Pointer[byte] // the map
 }
 
-func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
+func (id RequestID) known() bool { return id.text != 0 || id.header != weak.Pointer[byte]{} }
 
 type failedCall struct {
 	until atomic.Int64         // when its last failure expires; zero means that it has succeeded since
@@ -123,9 +123,11 @@ func NewFailedCalls() *FailedCalls {
 
 // Pointers identifies a request by the pointers that its shallow copies share. http.Client and
 // go-retryablehttp make shallow copies. A request without a Header cannot be identified: programs
-// use one URL for many requests.
+// use one URL for many requests. Both pointers are weak: an address alone would also be that of the next request's map,
+// which the runtime puts where it has freed the map of a failed one.
 func Pointers(r *http.Request) RequestID {
-	return RequestID{url: weak.Make(r.URL), header: reflect.ValueOf(r.Header).Pointer()}
+	header, _ := reflect.NewAt(reflect.TypeFor[byte](), reflect.ValueOf(r.Header).UnsafePointer()).Interface().(*byte)
+	return RequestID{url: weak.Make(r.URL), header: weak.Make(header)}
 }
 
 // Named identifies a request by its idempotency key, scope, method and URL, because an outer
