@@ -587,3 +587,26 @@ func TestDeadline_timeForBody(t *testing.T) {
 		})
 	}
 }
+
+// §4.2: a server may answer before it has read the body, and Base may still read that when the caller has closed the response. The
+// caller may use its request again then. Run it with -race.
+func TestRequestIsReusedDuringUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body, sender := io.Pipe()
+		uploaded := make(chan struct{})
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			go func() {
+				defer close(uploaded)
+				_, _ = io.Copy(io.Discard, r.Body)
+				_ = r.Body.Close()
+			}()
+			return response(r, http.StatusRequestEntityTooLarge, ""), nil
+		})}
+		req := newRequest(t, http.MethodPost, "http://api.test/things", "")
+		req.Body, req.ContentLength = body, -1
+		readAll(t, roundTrip(t, tr, req))
+		go func() { _ = sender.Close() }()
+		req.Body, req.ContentLength = http.NoBody, 0
+		<-uploaded
+	})
+}
