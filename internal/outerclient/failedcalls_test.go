@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"reflect"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +39,28 @@ func TestFailedCalls_bounded(t *testing.T) {
 	require.True(t, f.Has(RequestID{text: 2}, n+repeatWindow))
 	require.Greater(t, f.until.Load(), int64(n))
 	require.Less(t, f.until.Load(), int64(n+2*repeatWindow))
+}
+
+// §4.18: as many failures as are kept do not keep their URLs, which may be long.
+func TestFailedCalls_longURLs(t *testing.T) {
+	const length = 4 << 10
+	f := NewFailedCalls()
+	before := heap()
+	for i := range scope.DefaultMax {
+		r := &http.Request{URL: &url.URL{Host: "api.test", RawQuery: strings.Repeat("q", length)}, Header: http.Header{}}
+		id := f.Named(strconv.Itoa(i), "", "", r.URL)
+		f.Keep(id, r, "key", "", 0, 0)
+		require.NotNil(t, f.Sent(id, r, 0))
+	}
+	require.Less(t, heap()-before, int64(scope.DefaultMax*length/4))
+	require.Equal(t, scope.DefaultMax, f.requests.Len())
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // §4.8: a program uses one URL object for all its requests. The runtime puts a new Header map where it has freed that of a

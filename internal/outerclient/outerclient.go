@@ -110,10 +110,8 @@ type Sent struct {
 	Key    string // the generated idempotency key, or ""
 	Server string // of a list, which may have done the work; or ""
 
-	Method, URL string
-	Length      int64
-
-	until time.Duration // when a repetition is no longer known
+	request uint64        // hash of what the repetition must be, too: URLs are long, and have secrets
+	until   time.Duration // when a repetition is no longer known
 }
 
 // NewFailedCalls returns FailedCalls without a failure.
@@ -153,10 +151,18 @@ func (f *FailedCalls) Sent(id RequestID, r *http.Request, now time.Duration) *Se
 		return nil
 	}
 	sent := call.sent.Load()
-	if sent == nil || now >= sent.until || sent.Method != r.Method || sent.Length != r.ContentLength || sent.URL != r.URL.String() {
+	if sent == nil || now >= sent.until || sent.request != f.hash(r) {
 		return nil
 	}
 	return sent
+}
+
+func (f *FailedCalls) hash(r *http.Request) uint64 {
+	type content struct {
+		method, url string
+		length      int64
+	}
+	return maphash.Comparable(f.seed, content{r.Method, r.URL.String(), r.ContentLength})
 }
 
 // Keep keeps the key and the server of a request that failed, for repeatWindow after the wait that the server has asked for, because
@@ -165,7 +171,7 @@ func (f *FailedCalls) Keep(id RequestID, r *http.Request, key, server string, no
 	if !id.known() || key == "" && server == "" {
 		return
 	}
-	sent := &Sent{Key: key, Server: server, Method: r.Method, URL: r.URL.String(), Length: r.ContentLength, until: now + wait + repeatWindow}
+	sent := &Sent{Key: key, Server: server, request: f.hash(r), until: now + wait + repeatWindow}
 	f.requests.Get(id).sent.Store(sent)
 	f.lastUntil(sent.until)
 }
