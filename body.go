@@ -203,8 +203,11 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 func (b *watchedBody) begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reading = !b.closing
-	return b.reading
+	if b.closing {
+		return false // an earlier Read may still be in flight
+	}
+	b.reading = true
+	return true
 }
 
 func (b *watchedBody) end(n int, err error) {
