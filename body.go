@@ -203,8 +203,11 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 func (b *watchedBody) begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reading = !b.closing
-	return b.reading
+	if b.closing {
+		return false // an earlier Read may still be in flight
+	}
+	b.reading = true
+	return true
 }
 
 func (b *watchedBody) end(n int, err error) {
@@ -213,7 +216,7 @@ func (b *watchedBody) end(n int, err error) {
 	b.reading = false
 	b.whole = err == io.EOF //nolint:errorlint // the very value: a Reader returns it unwrapped at its end
 	b.read += int64(n)
-	promised := b.attempt.call.request.ContentLength
+	promised := b.attempt.request.ContentLength // not of the caller's request, which may be in use again
 	switch {
 	case b.closing:
 		// Base has ended it, so what follows is no failure of the body.

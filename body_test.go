@@ -587,3 +587,71 @@ func TestDeadline_timeForBody(t *testing.T) {
 		})
 	}
 }
+
+// §4.2: a server may answer before it has read the body, and Base may still read that when the caller has closed the response. The
+// caller may use its request again then. Run it with -race.
+func TestRequestIsReusedDuringUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body, sender := io.Pipe()
+		uploaded := make(chan struct{})
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			go func() {
+				defer close(uploaded)
+				_, _ = io.Copy(io.Discard, r.Body)
+				_ = r.Body.Close()
+			}()
+			return response(r, http.StatusRequestEntityTooLarge, ""), nil
+		})}
+		req := newRequest(t, http.MethodPost, "http://api.test/things", "")
+		req.Body, req.ContentLength = body, -1
+		readAll(t, roundTrip(t, tr, req))
+		go func() { _ = sender.Close() }()
+		req.Body, req.ContentLength = http.NoBody, 0
+		<-uploaded
+	})
+}
+
+// §4.4: a Read that comes after Close does not end the Read that Close is to unblock: GetBody waits for that one.
+func TestRetry_bodyThatIsReadTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const closes, unblocked = 10 * time.Millisecond, 20 * time.Millisecond
+		body := &slowSource{read: unblocked, closes: closes}
+		var attempts int
+		tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+			if attempts++; attempts == 2 {
+				_ = r.Body.Close()
+				return response(r, http.StatusOK, ""), nil
+			}
+			read := func() { _, _ = r.Body.Read(make([]byte, 1)) }
+			go read()
+			synctest.Wait()
+			go func() { _ = r.Body.Close() }()
+			synctest.Wait()
+			read()
+			return nil, errReset
+		}), 2)
+		tr.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
+		start := time.Now()
+		req := newRequest(t, http.MethodPut, "http://api.test/things", "")
+		req.Body, req.ContentLength = body, 1
+		req.GetBody = func() (io.ReadCloser, error) {
+			require.Equal(t, unblocked, time.Since(start))
+			return body, nil
+		}
+		readAll(t, roundTrip(t, tr, req))
+		require.Equal(t, 2, attempts)
+	})
+}
+
+// slowSource is a request body that needs some time for each Read, and for Close.
+type slowSource struct{ read, closes time.Duration }
+
+func (b *slowSource) Read(p []byte) (int, error) {
+	time.Sleep(b.read)
+	return len(p), nil
+}
+
+func (b *slowSource) Close() error {
+	time.Sleep(b.closes)
+	return nil
+}

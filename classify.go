@@ -45,9 +45,9 @@ func (a *attempt) judge(info *responseInfo) {
 // signs returns what is known of the attempt beside the header of its response. If Base returned an error, it also finds
 // what that means.
 func (a *attempt) signs() (signs outcome.Signs) {
-	if a.sending.begun() && !a.call.hooked.Load() {
-		// A Base that calls the hooks once calls them always, so its silence says something from now on.
-		a.call.hooked.Store(true)
+	if hooked := &a.visit.Record.hooked; a.sending.begun() && !hooked.Load() {
+		// A Base that calls the hooks once for a scope calls them always, so its silence says something from now on.
+		hooked.Store(true)
 	}
 	if a.came == outcome.Broken {
 		a.came, signs = a.cameWith(a.report.Err)
@@ -116,7 +116,7 @@ func (a *attempt) cameWith(err error) (outcome.Came, outcome.Signs) {
 // askedForNone reports whether Base has asked for no connection, as a signer without credentials. A Base that hides its
 // connections calls no hook, so its silence says nothing. This one has called them before, or has net/http's Transport below.
 func (a *attempt) askedForNone() bool {
-	return !a.sending.begun() && (a.call.native || a.call.hooked.Load())
+	return !a.sending.begun() && (a.call.native || a.visit.Record.hooked.Load())
 }
 
 // askCaller lets ClassifyBody and then Classify change the verdict, the wait and what is known of the work.

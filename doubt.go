@@ -39,8 +39,9 @@ func (a *attempt) unsent() bool {
 		// It has asked for a connection, and has got none.
 		return true
 	case a.came == outcome.Own:
-		// A Base that does more than to observe may have sent it in its own way.
-		return a.call.native && a.call.hooked.Load()
+		// A Base that does more than to observe may have sent it in its own way. So may a protocol that a program has
+		// registered at net/http's Transport: it calls no hook.
+		return a.call.native && a.visit.Record.hooked.Load()
 	case reached >= reachedConn, !provesNotSent(err):
 		// With a connection an alert may come after the handshake, or the error from the body.
 		return false

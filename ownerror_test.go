@@ -121,3 +121,37 @@ func TestOwnErrorOfBase(t *testing.T) {
 		})
 	}
 }
+
+// §4.18a: net/http's Transport calls no hook for a protocol that a program has registered, such as HTTP/3. So what other hosts have
+// shown of the hooks proves nothing of it: the server may have done the work.
+func TestOwnErrorOfBase_registeredProtocol(t *testing.T) {
+	errStream := errors.New("stream lost")
+	for _, row := range []struct {
+		name string
+		warm bool // a call over TCP has succeeded before
+	}{
+		{"the first call", false},
+		{"after a call over TCP", true},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			server := faulttest.NewInMemory(t, faulttest.OK("fine"))
+			base := server.Transport()
+			executed := 0
+			base.RegisterProtocol("h3", roundTripper(func(req *http.Request) (*http.Response, error) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				executed++
+				return nil, errStream
+			}))
+			tr := &resilienthttp.Transport{Base: base}
+			if row.warm {
+				readAll(t, roundTrip(t, tr, newRequest(t, http.MethodGet, server.URL, "")))
+			}
+			_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "h3://api.test/charges", "charge"))
+			require.ErrorIs(t, err, errStream)
+			require.NotZero(t, executed)
+			require.True(t, resilienthttp.InDoubt(nil, err), "InDoubt")
+			require.False(t, asError(t, err).NotSent(), "NotSent")
+		})
+	}
+}

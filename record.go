@@ -21,6 +21,7 @@ type record struct {
 
 	circuit  *circuit.Circuit
 	protocol atomic.Uint32 // of the last connection of a Connections
+	hooked   atomic.Bool   // Base has called the hooks of an attempt, so it shows whether it asks for a connection
 
 	inFlight             latency.InFlight
 	queued, retryWaiting atomic.Int32

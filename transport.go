@@ -118,8 +118,7 @@ type config struct {
 	trace          *Trace
 	invalid        error // the error of Validate; every call returns it
 
-	native bool        // Base is net/http's own Transport
-	hooked atomic.Bool // Base has called the hooks of an attempt, so it shows whether it asks for a connection
+	native bool // Base is net/http's own Transport
 
 	// own are the parts that the Transport has made: no other one uses them.
 	own struct{ breaker, budget, rateLimit bool }

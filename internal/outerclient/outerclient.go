@@ -95,10 +95,10 @@ type FailedCalls struct {
 type RequestID struct {
 	text   uint64 // hash of texts; or 0
 	url    weak.Pointer[url.URL]
-	header uintptr
+	header weak.Pointer[byte] // the map
 }
 
-func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
+func (id RequestID) known() bool { return id.text != 0 || id.header != weak.Pointer[byte]{} }
 
 type failedCall struct {
 	until atomic.Int64         // when its last failure expires; zero means that it has succeeded since
@@ -110,10 +110,8 @@ type Sent struct {
 	Key    string // the generated idempotency key, or ""
 	Server string // of a list, which may have done the work; or ""
 
-	Method, URL string
-	Length      int64
-
-	until time.Duration // when a repetition is no longer known
+	request uint64        // hash of what the repetition must be, too: URLs are long, and have secrets
+	until   time.Duration // when a repetition is no longer known
 }
 
 // NewFailedCalls returns FailedCalls without a failure.
@@ -123,9 +121,11 @@ func NewFailedCalls() *FailedCalls {
 
 // Pointers identifies a request by the pointers that its shallow copies share. http.Client and
 // go-retryablehttp make shallow copies. A request without a Header cannot be identified: programs
-// use one URL for many requests.
+// use one URL for many requests. Both pointers are weak: an address alone would also be that of the next request's map,
+// which the runtime puts where it has freed the map of a failed one.
 func Pointers(r *http.Request) RequestID {
-	return RequestID{url: weak.Make(r.URL), header: reflect.ValueOf(r.Header).Pointer()}
+	header, _ := reflect.NewAt(reflect.TypeFor[byte](), reflect.ValueOf(r.Header).UnsafePointer()).Interface().(*byte)
+	return RequestID{url: weak.Make(r.URL), header: weak.Make(header)}
 }
 
 // Named identifies a request by its idempotency key, scope, method and URL, because an outer
@@ -151,10 +151,18 @@ func (f *FailedCalls) Sent(id RequestID, r *http.Request, now time.Duration) *Se
 		return nil
 	}
 	sent := call.sent.Load()
-	if sent == nil || now >= sent.until || sent.Method != r.Method || sent.Length != r.ContentLength || sent.URL != r.URL.String() {
+	if sent == nil || now >= sent.until || sent.request != f.hash(r) {
 		return nil
 	}
 	return sent
+}
+
+func (f *FailedCalls) hash(r *http.Request) uint64 {
+	type content struct {
+		method, url string
+		length      int64
+	}
+	return maphash.Comparable(f.seed, content{r.Method, r.URL.String(), r.ContentLength})
 }
 
 // Keep keeps the key and the server of a request that failed, for repeatWindow after the wait that the server has asked for, because
@@ -163,7 +171,7 @@ func (f *FailedCalls) Keep(id RequestID, r *http.Request, key, server string, no
 	if !id.known() || key == "" && server == "" {
 		return
 	}
-	sent := &Sent{Key: key, Server: server, Method: r.Method, URL: r.URL.String(), Length: r.ContentLength, until: now + wait + repeatWindow}
+	sent := &Sent{Key: key, Server: server, request: f.hash(r), until: now + wait + repeatWindow}
 	f.requests.Get(id).sent.Store(sent)
 	f.lastUntil(sent.until)
 }
