@@ -38,6 +38,7 @@ import (
 //	no 2xx, and net/http sent it twice    ClassUnknown
 //	other 4xx                             ClassDeclined
 //	no valid request                      ClassDeclined, Code "request"
+//	a host that would get no key          ClassFailed, Code "request"
 //
 // A response says that nothing was executed by Request-Executed: ?0, or by a field of Envoy: see docs/retries.md. A 503 with
 // Retry-After does not say so, because proxies send it after the work too.
@@ -52,7 +53,8 @@ type HTTP struct {
 	// NewRequest makes the request. It must be the same for the same Payload and Key. The
 	// Engine uses the values of its context, and not its end. It puts s.Key into the header
 	// Idempotency-Key if there is none, or into the header that the Transport is configured
-	// for. It must be set.
+	// for. A host that is not among its Idempotency.Hosts would get no key, so nothing is sent to
+	// it: the send fails with the Code "request". It must be set.
 	NewRequest func(s *Send) (*http.Request, error)
 
 	// Read returns what the answer says beside its status. body is at most its first MiB.
@@ -99,6 +101,11 @@ func (h HTTP) Send(ctx context.Context, s *Send) Outcome {
 	if err != nil {
 		return Outcome{Class: ClassDeclined, Code: codeRequest, Err: unsentError{err}}
 	}
+	if tr := h.transport(); tr != nil && !keyed(tr, req) {
+		// The Transport's configuration is wrong, and not the intent, which waits until it is mended.
+		err := fmt.Errorf("durable: without a key, because the Transport's Idempotency.Hosts have no %s", req.URL.Host)
+		return Outcome{Class: ClassFailed, Code: codeRequest, Err: unsentError{err}}
+	}
 	resp, err := h.client().Do(req)
 	if err != nil {
 		return unanswered(err)
@@ -118,7 +125,7 @@ func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
 	}
 	ctx = valuesContext{Context: ctx, values: req.Context()}
 	req = req.WithContext(resilienthttp.WithSingleAttempt(resilienthttp.WithIdempotencyKey(ctx, s.Key)))
-	if h.Client != nil && isTransport(h.Client.Transport) {
+	if h.transport() != nil {
 		return req, nil // it puts the key where it belongs
 	}
 	if req.Header.Get(keyHeader) == "" {
@@ -130,13 +137,24 @@ func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
 	return req, nil
 }
 
-// isTransport reports whether it is a resilienthttp.Transport, or instrumentation around one.
-func isTransport(rt http.RoundTripper) bool {
+// transport returns the resilienthttp.Transport of the Client, also one with instrumentation around it, or nil.
+func (h HTTP) transport() *resilienthttp.Transport {
+	if h.Client == nil {
+		return nil
+	}
+	rt := h.Client.Transport
 	if instrumented, ok := rt.(interface{ Unwrap() http.RoundTripper }); ok {
 		rt = instrumented.Unwrap()
 	}
-	_, ok := rt.(*resilienthttp.Transport)
-	return ok
+	tr, _ := rt.(*resilienthttp.Transport)
+	return tr
+}
+
+// keyed reports whether the Transport sends the key with a request. The Engine sends the request again under its key, so without
+// the key the work could be done twice.
+func keyed(tr *resilienthttp.Transport, req *http.Request) bool {
+	known := tr.Idempotency
+	return known.Hosts == nil || hostmatch.Match(known.Hosts, req.URL) || req.Header.Get(cmp.Or(known.Header, keyHeader)) != ""
 }
 
 // valuesContext has the values of another context in addition.
@@ -153,8 +171,8 @@ func (c valuesContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// client returns a client that does not turn a POST into a GET: the success of a GET says
-// nothing about the POST.
+// client returns a client that does not turn a POST into a GET, because the success of a GET says nothing about the POST. It sends
+// nothing without a key.
 func (h HTTP) client() *http.Client {
 	client := new(http.Client)
 	if h.Client != nil {
@@ -162,10 +180,11 @@ func (h HTTP) client() *http.Client {
 	}
 	careful := *client
 	careful.Transport = once{cmp.Or(client.Transport, http.DefaultTransport)}
+	tr := h.transport()
 	careful.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		keepKeyAtHome(req, via[0])
 		switch {
-		case req.Method != via[0].Method:
+		case req.Method != via[0].Method, tr != nil && !keyed(tr, req):
 			return http.ErrUseLastResponse
 		case client.CheckRedirect != nil:
 			return client.CheckRedirect(req, via)

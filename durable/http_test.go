@@ -192,6 +192,9 @@ func TestHTTP_request(t *testing.T) {
 		{"a Transport with another header", func(base http.RoundTripper) *http.Client {
 			return &http.Client{Transport: &resilienthttp.Transport{Base: base, Idempotency: resilienthttp.Idempotency{Header: "X-Key"}}}
 		}, nil, map[string]string{"Idempotency-Key": "", "X-Key": send().Key}},
+		{"a Transport that knows another host, a key of its own", func(base http.RoundTripper) *http.Client {
+			return &http.Client{Transport: &resilienthttp.Transport{Base: base, Idempotency: resilienthttp.Idempotency{Hosts: []string{"other.example"}, Header: "X-Key"}}}
+		}, map[string]string{"X-Key": "own"}, map[string]string{"X-Key": "own"}},
 		{"a Transport that quotes", func(base http.RoundTripper) *http.Client {
 			return &http.Client{Transport: &resilienthttp.Transport{Base: base, Idempotency: resilienthttp.Idempotency{Quoted: true}}}
 		}, nil, map[string]string{"Idempotency-Key": `"` + send().Key + `"`}},
@@ -247,6 +250,15 @@ func TestHTTP_noRequest(t *testing.T) {
 		assert.Equal(t, durable.ClassFailed, o.Class)
 		assert.True(t, o.Unsent())
 		require.ErrorContains(t, o.Err, "NewRequest")
+	})
+	t.Run("a host that gets no key, which is no fault of the intent's either", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Idempotency: resilienthttp.Idempotency{Hosts: []string{"psp.example"}}}
+		h := durable.HTTP{Client: &http.Client{Transport: tr}, NewRequest: post("http://egress.example/")}
+		o := h.Send(t.Context(), send())
+		assert.Equal(t, durable.ClassFailed, o.Class)
+		assert.Equal(t, "request", o.Code)
+		assert.True(t, o.Unsent())
+		require.ErrorContains(t, o.Err, "egress.example")
 	})
 }
 
@@ -369,6 +381,23 @@ func TestHTTP_redirectToAnotherOrigin(t *testing.T) {
 			}, keys)
 		})
 	}
+}
+
+// D3: a redirect leads to a host that gets no key. The request does not follow it.
+func TestHTTP_redirectToAHostWithoutKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, asked := memhttp.NewNetwork(t), 0
+		network.Serve(t, "bank.test", http.RedirectHandler("http://other.test/", http.StatusTemporaryRedirect))
+		network.Serve(t, "other.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+		h := durable.HTTP{
+			Client: &http.Client{Transport: &resilienthttp.Transport{
+				Base: network.Transport(), Idempotency: resilienthttp.Idempotency{Hosts: []string{"bank.test"}},
+			}},
+			NewRequest: post("http://bank.test/"),
+		}
+		assert.Equal(t, durable.ClassUnknown.String(), h.Send(t.Context(), send()).Class.String())
+		assert.Zero(t, asked)
+	})
 }
 
 // §4.18a: net/http sends a request without a body again if a reused connection breaks. Its decline is then that of
