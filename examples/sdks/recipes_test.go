@@ -211,7 +211,7 @@ func TestRefresh_noToken(t *testing.T) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test", body)
 	require.NoError(t, err)
 	transport := &refresher{Host: "api.test", Token: func(context.Context, string) (string, error) { return "", errors.New("no token") }}
-	_, err = transport.RoundTrip(req) //nolint:bodyclose // there is none
+	_, err = transport.RoundTrip(req)
 	require.ErrorContains(t, err, "no token")
 	assert.True(t, body.was)
 }

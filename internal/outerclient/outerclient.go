@@ -124,7 +124,7 @@ func NewFailedCalls() *FailedCalls {
 // use one URL for many requests. Both pointers are weak: an address alone would also be that of the next request's map,
 // which the runtime puts where it has freed the map of a failed one.
 func Pointers(r *http.Request) RequestID {
-	header, _ := reflect.NewAt(reflect.TypeFor[byte](), reflect.ValueOf(r.Header).UnsafePointer()).Interface().(*byte)
+	header, _ := reflect.TypeAssert[*byte](reflect.NewAt(reflect.TypeFor[byte](), reflect.ValueOf(r.Header).UnsafePointer()))
 	return RequestID{url: weak.Make(r.URL), header: weak.Make(header)}
 }
 
