@@ -17,9 +17,9 @@ func TestTable_isInReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../../README.md")
 	require.NoError(t, err)
 	text := strings.ReplaceAll(string(readme), "\n", " ")
-	require.Contains(t, text, fmt.Sprintf("charges %d customers with three clients, %d a second. ", customers, perSecond))
+	require.Contains(t, text, fmt.Sprintf("charges %d customers, %d a second. It runs once with each of three clients. ", customers, perSecond))
 	require.Contains(t, text, fmt.Sprintf("loses each tenth response, and is away for %g s. ", away.Seconds()))
-	require.Contains(t, text, fmt.Sprintf("a call has %g s (", deadline.Seconds()))
+	require.Contains(t, text, fmt.Sprintf("Each call has a deadline of %g s, ", deadline.Seconds()))
 }
 
 // README.md says what the key alone does for go-retryablehttp.
