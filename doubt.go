@@ -130,16 +130,11 @@ func InDoubt(resp *http.Response, err error) bool {
 		return failed.inDoubt()
 	}
 	if err != nil {
-		failed, byClient := errors.AsType[*url.Error](err)
-		switch {
-		case byClient && safeMethod(strings.ToUpper(failed.Op)):
-			// http.Client: the method of its first request.
-			return false
-		case !byClient && resp != nil && !unsafeRequest(resp):
-			// The body of a safe request's response broke.
-			return false
+		safe := resp != nil && !unsafeRequest(resp) // the body of the response broke
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			safe = safeMethod(strings.ToUpper(failed.Op)) // http.Client: the method of its first request
 		}
-		return resp != nil || !provesNotSent(err)
+		return !safe && (resp != nil || !provesNotSent(err))
 	}
 	if c := callOf(resp); c != nil {
 		return c.inDoubt(resp)

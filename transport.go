@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"cmp"
+	"iter"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -89,16 +90,26 @@ func (t *Transport) CloseIdleConnections() {
 	if config.invalid != nil {
 		return // Base may be a nil pointer, or the Transport itself
 	}
-	base := config.base
-	for range maxDepth { // a RoundTripper may unwrap itself
-		switch b := base.(type) {
-		case interface{ CloseIdleConnections() }:
-			b.CloseIdleConnections()
+	for rt := range layers(config.base) {
+		if closer, ok := rt.(interface{ CloseIdleConnections() }); ok {
+			closer.CloseIdleConnections()
 			return
-		case interface{ Unwrap() http.RoundTripper }:
-			base = b.Unwrap()
-		default:
-			return
+		}
+	}
+}
+
+// layers returns a Base and the RoundTrippers below it, as far as each has Unwrap.
+func layers(base http.RoundTripper) iter.Seq[http.RoundTripper] {
+	return func(yield func(http.RoundTripper) bool) {
+		for range maxDepth { // a RoundTripper may unwrap itself
+			if !yield(base) {
+				return
+			}
+			wrapper, ok := base.(interface{ Unwrap() http.RoundTripper })
+			if !ok {
+				return
+			}
+			base = wrapper.Unwrap()
 		}
 	}
 }
@@ -158,14 +169,9 @@ func (t *Transport) configure() {
 
 // native reports whether a Base is net/http's Transport, or wraps one and has an Unwrap method.
 func native(base http.RoundTripper) bool {
-	for range maxDepth { // a RoundTripper may unwrap itself
-		switch b := base.(type) {
-		case *http.Transport:
+	for rt := range layers(base) {
+		if _, ok := rt.(*http.Transport); ok {
 			return true
-		case interface{ Unwrap() http.RoundTripper }:
-			base = b.Unwrap()
-		default:
-			return false
 		}
 	}
 	return false

@@ -101,7 +101,7 @@ func (h HTTP) Send(ctx context.Context, s *Send) Outcome {
 	if err != nil {
 		return Outcome{Class: ClassDeclined, Code: codeRequest, Err: unsentError{err}}
 	}
-	if tr := h.transport(); tr != nil && !keyed(tr, req) {
+	if !h.keyed(req) {
 		// The Transport's configuration is wrong, and not the intent, which waits until it is mended.
 		err := fmt.Errorf("durable: without a key, because the Transport's Idempotency.Hosts have no %s", req.URL.Host)
 		return Outcome{Class: ClassFailed, Code: codeRequest, Err: unsentError{err}}
@@ -150,11 +150,14 @@ func (h HTTP) transport() *resilienthttp.Transport {
 	return tr
 }
 
-// keyed reports whether the Transport sends the key with a request. The Engine sends the request again under its key, so without
-// the key the work could be done twice.
-func keyed(tr *resilienthttp.Transport, req *http.Request) bool {
-	known := tr.Idempotency
-	return known.Hosts == nil || hostmatch.Match(known.Hosts, req.URL) || req.Header.Get(cmp.Or(known.Header, keyHeader)) != ""
+// keyed reports whether a request is sent with the key. The Engine sends it again under its key, so without the key the work could be
+// done twice. A Transport sends none to a host that is not among its Idempotency.Hosts, unless the request has it.
+func (h HTTP) keyed(req *http.Request) bool {
+	tr := h.transport()
+	if tr == nil || tr.Idempotency.Hosts == nil {
+		return true
+	}
+	return hostmatch.Match(tr.Idempotency.Hosts, req.URL) || req.Header.Get(cmp.Or(tr.Idempotency.Header, keyHeader)) != ""
 }
 
 // valuesContext has the values of another context in addition.
@@ -180,11 +183,10 @@ func (h HTTP) client() *http.Client {
 	}
 	careful := *client
 	careful.Transport = once{cmp.Or(client.Transport, http.DefaultTransport)}
-	tr := h.transport()
 	careful.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		keepKeyAtHome(req, via[0])
 		switch {
-		case req.Method != via[0].Method, tr != nil && !keyed(tr, req):
+		case req.Method != via[0].Method, !h.keyed(req):
 			return http.ErrUseLastResponse
 		case client.CheckRedirect != nil:
 			return client.CheckRedirect(req, via)

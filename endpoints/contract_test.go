@@ -480,3 +480,13 @@ func TestTransport_stress(t *testing.T) {
 		}
 	})
 }
+
+// N4: an SDK has a list of regions, and its user sets one: the list must not cost what a Transport without a list has.
+func TestTransport_oneEndpoint(t *testing.T) {
+	faulttest.TestTransport(t, func(base http.RoundTripper) http.RoundTripper {
+		return &endpoints.Transport{
+			Endpoints: []endpoints.Endpoint{{URL: &url.URL{Scheme: "http", Host: "fault.test"}}},
+			Transport: &resilienthttp.Transport{Base: base},
+		}
+	})
+}

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // A new call does not wait because others have waited, as long as much of the quota is left.
