@@ -20,7 +20,7 @@ func TestDefaults(t *testing.T) {
 	doctable.Check(t, "../docs/durable.md", "engine", []doctable.Row{
 		{Field: "Concurrency", Default: c.Concurrency, Unit: "workers: sends at once", Range: fmt.Sprintf("1 to %d", maxConcurrency)},
 		{Field: "PerGateway", Default: "Concurrency ÷ gateways", Unit: "workers of each gateway", Range: "≥ 1"},
-		{Field: "PerTenant", Default: fmt.Sprintf("Concurrency ÷ %d", c.Concurrency/r.perTenant), Unit: "workers for one scope; each gateway has its part", Range: "≥ 1"},
+		{Field: "PerTenant", Default: fmt.Sprintf("Concurrency ÷ %d", c.Concurrency/r.perTenant), Unit: "workers for one scope, divided among the gateways as the workers are", Range: "≥ 1"},
 		{Field: "LeaseDuration", Default: c.LeaseDuration, Unit: "a worker without a heartbeat is dead after it", Range: fmt.Sprintf("≥ %v", minLeaseDuration)},
 		{Field: "PollInterval", Default: c.PollInterval, Unit: "maximum time between two looks for due intents", Range: fmt.Sprintf("≥ %v", minPollInterval)},
 		{Field: "Timeout", Default: c.Timeout, Unit: "maximum duration of a send", Range: "negative: none"},
@@ -30,6 +30,6 @@ func TestDefaults(t *testing.T) {
 		{Field: "Retention", Default: days(c.Retention), Unit: "time for which done and canceled intents are kept", Range: "≥ KeyTTL; negative: for ever"},
 		{Field: "Schedule.Backoff", Default: "full jitter, 1 s to 1 h", Unit: "wait before the next attempt", Range: ""},
 		{Field: "Schedule.MaxAge", Default: defaultAge, Unit: "time until the intent is a dead letter", Range: "negative: no limit"},
-		{Field: "Schedule.MaxAttempts", Default: defaultAttempts, Unit: "declines, for a Policy that repeats them", Range: "negative: no limit"},
+		{Field: "Schedule.MaxAttempts", Default: defaultAttempts, Unit: "declines until the intent is a dead letter, if the Policy repeats declines", Range: "negative: no limit"},
 	})
 }

@@ -466,3 +466,19 @@ func TestProbe_ofEarlierWindow(t *testing.T) {
 		require.True(t, rejected)
 	})
 }
+
+// The example of docs/rate-limits.md: a server serves each request, and always says that nothing is left for an hour.
+func TestProbe_example(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: 10 * time.Second})
+		var sent []bool
+		for range 4 {
+			sent = append(sent, respond(t, l, "/", http.StatusOK, quotaHeader(100, 0, 3600)...) == nil)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, []bool{true, false, true, true}, sent, "the second fails, and the third is a probe")
+		for range 20 { // at once: only one of them could be a probe
+			require.Nil(t, newExchange(t.Context(), l).enter(), "the quota is ignored")
+		}
+	})
+}

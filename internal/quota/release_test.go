@@ -136,3 +136,47 @@ func TestRelease_burst(t *testing.T) {
 		require.Zero(t, b.pace())
 	})
 }
+
+// The example of docs/rate-limits.md: a quota of 60 a minute, three calls a second, and the first waits for 20 s.
+func TestRelease_example(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, reset := with(Config{}), time.Now().Add(20*time.Second)
+		left := 0
+		var mu sync.Mutex
+		var sent []time.Duration // since the reset
+		var calls sync.WaitGroup
+		call := func() {
+			e := newExchange(t.Context(), l)
+			if e.enter() != nil {
+				return // the quota is exhausted again
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if at := time.Since(reset); at >= 0 {
+				sent = append(sent, at)
+				left = 60 - len(sent)
+			}
+			shown := reset
+			if len(sent) > 0 {
+				shown = reset.Add(time.Minute)
+			}
+			setFields(e.header, "RateLimit-Policy", `"p";q=60;w=60`, "RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, left, int(time.Until(shown).Seconds())))
+			e.done()
+		}
+		call()
+		for range 90 {
+			calls.Go(call)
+			time.Sleep(time.Second / 3)
+		}
+		calls.Wait()
+		within := func(from, to time.Duration) (n int) {
+			for _, at := range sent {
+				if at >= from && at < to {
+					n++
+				}
+			}
+			return n
+		}
+		require.InDelta(t, 45, within(time.Second, 11*time.Second), 1, "4.5 a second")
+	})
+}

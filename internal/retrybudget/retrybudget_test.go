@@ -318,3 +318,19 @@ func TestDeposit_doesNotAllocate(t *testing.T) {
 		b.calls(1, now)
 	}))
 }
+
+// The example of docs/retry-budget.md: 20 calls meet a failure at once, and each fails quickly.
+func TestBucket_example(t *testing.T) {
+	b := with(Rules{Ratio: 0.1, Tokens: 5})
+	b.calls(20, epoch)
+	sent := func() (permits []Permit) {
+		for p, ok := b.take(epoch, Request{Cost: 0.5}); ok; p, ok = b.take(epoch, Request{Cost: 0.5}) {
+			permits = append(permits, p)
+		}
+		return permits
+	}
+	retries := sent()
+	require.Len(t, retries, 14, "the others of 20 wait")
+	retries[0].Done(Result{Succeeded: true})
+	require.Len(t, sent(), 5, "they follow the first success")
+}
