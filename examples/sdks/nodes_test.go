@@ -133,6 +133,12 @@ func TestSetTheTransportLast(t *testing.T) {
 
 	_, err = elastictransport.NewClient(elastictransport.WithTransport(transport), elastictransport.WithCACert([]byte("certificate")))
 	require.ErrorContains(t, err, "unable to set CA certificate")
+	fingerprinted, err := elastictransport.NewClient(
+		elastictransport.WithURLs(&url.URL{Scheme: "https", Host: "elastic.test"}),
+		elastictransport.WithTransport(transport), elastictransport.WithCertificateFingerprint("of no certificate"),
+	)
+	require.NoError(t, err, "ignored")
+	require.NoError(t, fingerprinted.Close(t.Context()))
 
 	config := vault.DefaultConfig()
 	config.HttpClient.Transport = transport
@@ -141,6 +147,7 @@ func TestSetTheTransportLast(t *testing.T) {
 	require.Panics(t, func() { early.SetMaxIdleConnections(1) })
 	require.Panics(t, func() { early.SetDisableKeepAlives(true) })
 	require.Panics(t, func() { _ = early.MaxIdleConnections() })
+	require.Panics(t, func() { _ = early.DisableKeepAlives() })
 	require.Error(t, config.ConfigureTLS(&vault.TLSConfig{Insecure: true}))
 
 	api := httptest.NewTLSServer(faulttest.OK(`{"initialized":true}`))
@@ -171,7 +178,7 @@ func TestAgainst500(t *testing.T) {
 		shortest, longest time.Duration
 	}{
 		{"defaults", defaults, 1, 5, 4 * time.Second, 20 * time.Second},
-		{"one attempt", once, 20, 20, 0, 0},
+		{"one attempt, also after the number of failures that opens a circuit", once, 40, 40, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
