@@ -2,6 +2,7 @@ package sdks
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
+	"github.com/go-resty/resty/v2"
 	vault "github.com/hashicorp/vault/api"
 	docker "github.com/moby/moby/client"
 	"github.com/stretchr/testify/assert"
@@ -158,6 +160,26 @@ func TestSetTheTransportLast(t *testing.T) {
 	health, err := late.Sys().HealthWithContext(t.Context())
 	require.NoError(t, err)
 	assert.True(t, health.Initialized)
+}
+
+// restyLog counts the errors that resty logs.
+type restyLog struct{ errors int }
+
+func (l *restyLog) Errorf(string, ...any) { l.errors++ }
+func (*restyLog) Warnf(string, ...any)    {}
+func (*restyLog) Debugf(string, ...any)   {}
+
+// Resty only logs that it cannot change the Transport.
+func TestSetTheTransportLast_resty(t *testing.T) {
+	log := &restyLog{}
+	transport := &resilienthttp.Transport{}
+	client := resty.New().SetLogger(log).SetTransport(transport)
+	client.SetTLSClientConfig(&tls.Config{MinVersion: tls.VersionTLS13})
+	client.SetProxy("http://proxy.test")
+	client.SetRootCertificateFromString("certificate")
+	require.Equal(t, 3, log.errors)
+	require.False(t, client.IsProxySet())
+	require.Same(t, transport, client.GetClient().Transport)
 }
 
 // once returns a Transport for tests of an SDK against a server that always fails.
