@@ -651,7 +651,7 @@ func TestTransport_failures(t *testing.T) {
 	}
 }
 
-// F2: the documentation has the rows in their order.
+// F2: the documentation has the rows in their order, and each row has a reason and a source.
 func TestTransport_documentsItsRows(t *testing.T) {
 	text, err := os.ReadFile("conform.go")
 	require.NoError(t, err)
@@ -660,4 +660,5 @@ func TestTransport_documentsItsRows(t *testing.T) {
 		names = append(names, match[1])
 	}
 	require.Equal(t, faulttest.RowNames(), names)
+	require.Empty(t, faulttest.RowsWithoutReason())
 }
