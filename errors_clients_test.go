@@ -152,6 +152,17 @@ func TestErrorTexts_canceled(t *testing.T) {
 	}
 }
 
+// §4.7: a call that ends at its deadline has the text of a bare client behind the reason.
+func TestErrorTexts_deadline(t *testing.T) {
+	bubble.Run(t, "text", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := bareTransport(roundTripper(hanging), 1).RoundTrip(get(t).WithContext(ctx))
+		require.ErrorContains(t, err, context.DeadlineExceeded.Error())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
 // §4.13: if the caller leaves during a wait, the text has the result of the attempt before.
 func TestErrorTexts_canceledInWait(t *testing.T) {
 	bubble.Run(t, "one attempt", func(t *testing.T) {

@@ -32,7 +32,7 @@ import (
 //	redirects          credentials, keys and deadlines do not follow a redirect to another origin
 //	retry-after        Retry-After is a minimum, in seconds and as a date
 //	retry-after-clock  a date is judged by the response's Date
-//	retry-after-list   a list of values and a fraction are a minimum too
+//	retry-after-list   a list of values, a fraction, and a date in an older format are a minimum too
 //	jitter             clients that fail together do not retry together
 //	bounded            a call without a deadline ends, and none of its waits is longer than a minute
 //	deadline           a call returns at its deadline, and no attempt begins after it

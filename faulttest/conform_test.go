@@ -70,6 +70,7 @@ const (
 	noLists
 	noFractions
 	noDates
+	noOlderDates
 	noJitter
 	noJitterAfterRetryAfter
 	longWait
@@ -239,7 +240,7 @@ func (m *model) retryAfter(resp *http.Response) time.Duration {
 	if err != nil || m.fault == localClock {
 		now = time.Now()
 	}
-	if at, err := http.ParseTime(values[0]); err == nil && m.fault != noDates {
+	if at, err := m.date(values[0]); err == nil && m.fault != noDates {
 		return at.Sub(now)
 	}
 	list := strings.Contains(values[0], ",")
@@ -250,6 +251,13 @@ func (m *model) retryAfter(resp *http.Response) time.Duration {
 	first, _, _ := strings.Cut(values[0], ",")
 	seconds, _ := strconv.ParseFloat(first, 64)
 	return time.Duration(seconds * float64(time.Second))
+}
+
+func (m *model) date(value string) (time.Time, error) {
+	if m.fault == noOlderDates {
+		return time.Parse(http.TimeFormat, value)
+	}
+	return http.ParseTime(value)
 }
 
 // next returns the body of the next attempt.
@@ -464,8 +472,9 @@ func TestTransport_findsMistakes(t *testing.T) {
 		}), []string{"redirects"}},
 		{"Retry-After is ignored: retry-after", newModel(noRetryAfter), []string{"retry-after", "retry-after-clock", "retry-after-list", "throttled-host"}},
 		{"a date by the local clock: retry-after-clock", newModel(localClock), []string{"retry-after-clock"}},
-		{"dates are ignored: retry-after", newModel(noDates), []string{"retry-after", "retry-after-clock"}},
+		{"dates are ignored: retry-after", newModel(noDates), []string{"retry-after", "retry-after-clock", "retry-after-list"}},
 		{"a list is ignored: retry-after-list", newModel(noLists), []string{"retry-after-list"}},
+		{"an older date is ignored: retry-after-list", newModel(noOlderDates), []string{"retry-after-list"}},
 		{"a fraction is ignored: retry-after-list", newModel(noFractions), []string{"retry-after-list"}},
 		{"a constant wait: jitter", newModel(noJitter), []string{"jitter"}},
 		{"the wait that was asked for: jitter", newModel(noJitterAfterRetryAfter), []string{"jitter"}},
@@ -642,7 +651,7 @@ func TestTransport_failures(t *testing.T) {
 	}
 }
 
-// F2: the documentation has the rows in their order.
+// F2: the documentation has the rows in their order, and each row has a reason and a source.
 func TestTransport_documentsItsRows(t *testing.T) {
 	text, err := os.ReadFile("conform.go")
 	require.NoError(t, err)
@@ -651,4 +660,5 @@ func TestTransport_documentsItsRows(t *testing.T) {
 		names = append(names, match[1])
 	}
 	require.Equal(t, faulttest.RowNames(), names)
+	require.Empty(t, faulttest.RowsWithoutReason())
 }

@@ -19,8 +19,8 @@ func waitRows() []row {
 			"Clocks differ: if the server's is behind, its date is in the client's past, and the client does not wait at all.",
 			"RFC 9110, 10.2.3 and 6.6.1"},
 		{"retry-after-list", checkRetryAfterList,
-			"A proxy and its backend each add a Retry-After, which some hop joins into a list; some servers send fractions.",
-			"RFC 9110, 5.3: field lines are joined with commas"},
+			"A proxy and its backend each add a Retry-After, which some hop joins into a list; some servers send fractions or older dates.",
+			"RFC 9110, 5.3: field lines are joined with commas; 5.6.7: a recipient must accept all three formats of a date"},
 		{"jitter", checkJitter,
 			"Clients that failed together come back in one instant, and overload the server again and again.",
 			"AWS Architecture Blog, Exponential Backoff And Jitter"},
@@ -83,6 +83,9 @@ func checkRetryAfterClock(c *trial) {
 func checkRetryAfterList(c *trial) {
 	for _, values := range [][]string{{"20, 20"}, {"20", "20"}, {"20.0"}} {
 		c.waits(fmt.Sprintf("Retry-After: %q", values), Reply{Status: 503, Header: http.Header{"Retry-After": values}}).notEarly()
+	}
+	for name, form := range map[string]RetryAfterFormat{"RFC 850": RFC850Date, "asctime": ANSICDate} {
+		c.waits("Retry-After: a date as in "+name, Unavailable(asked, form)).notEarly()
 	}
 }
 

@@ -3,6 +3,7 @@ package faulttest
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -43,6 +44,16 @@ func FailedRows(t *testing.T, wrap func(base http.RoundTripper) http.RoundTrippe
 func RowNames() (names []string) {
 	for _, r := range allRows() {
 		names = append(names, r.name)
+	}
+	return names
+}
+
+// RowsWithoutReason returns the rows of TestTransport that have no sentence why they exist, or no source.
+func RowsWithoutReason() (names []string) {
+	for _, r := range allRows() {
+		if !strings.HasSuffix(r.why, ".") || r.source == "" {
+			names = append(names, r.name)
+		}
 	}
 	return names
 }

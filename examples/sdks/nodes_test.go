@@ -2,6 +2,7 @@ package sdks
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
+	"github.com/go-resty/resty/v2"
 	vault "github.com/hashicorp/vault/api"
 	docker "github.com/moby/moby/client"
 	"github.com/stretchr/testify/assert"
@@ -133,6 +135,12 @@ func TestSetTheTransportLast(t *testing.T) {
 
 	_, err = elastictransport.NewClient(elastictransport.WithTransport(transport), elastictransport.WithCACert([]byte("certificate")))
 	require.ErrorContains(t, err, "unable to set CA certificate")
+	fingerprinted, err := elastictransport.NewClient(
+		elastictransport.WithURLs(&url.URL{Scheme: "https", Host: "elastic.test"}),
+		elastictransport.WithTransport(transport), elastictransport.WithCertificateFingerprint("of no certificate"),
+	)
+	require.NoError(t, err, "ignored")
+	require.NoError(t, fingerprinted.Close(t.Context()))
 
 	config := vault.DefaultConfig()
 	config.HttpClient.Transport = transport
@@ -141,6 +149,7 @@ func TestSetTheTransportLast(t *testing.T) {
 	require.Panics(t, func() { early.SetMaxIdleConnections(1) })
 	require.Panics(t, func() { early.SetDisableKeepAlives(true) })
 	require.Panics(t, func() { _ = early.MaxIdleConnections() })
+	require.Panics(t, func() { _ = early.DisableKeepAlives() })
 	require.Error(t, config.ConfigureTLS(&vault.TLSConfig{Insecure: true}))
 
 	api := httptest.NewTLSServer(faulttest.OK(`{"initialized":true}`))
@@ -151,6 +160,26 @@ func TestSetTheTransportLast(t *testing.T) {
 	health, err := late.Sys().HealthWithContext(t.Context())
 	require.NoError(t, err)
 	assert.True(t, health.Initialized)
+}
+
+// restyLog counts the errors that resty logs.
+type restyLog struct{ errors int }
+
+func (l *restyLog) Errorf(string, ...any) { l.errors++ }
+func (*restyLog) Warnf(string, ...any)    {}
+func (*restyLog) Debugf(string, ...any)   {}
+
+// Resty only logs that it cannot change the Transport.
+func TestSetTheTransportLast_resty(t *testing.T) {
+	log := &restyLog{}
+	transport := &resilienthttp.Transport{}
+	client := resty.New().SetLogger(log).SetTransport(transport)
+	client.SetTLSClientConfig(&tls.Config{MinVersion: tls.VersionTLS13})
+	client.SetProxy("http://proxy.test")
+	client.SetRootCertificateFromString("certificate")
+	require.Equal(t, 3, log.errors)
+	require.False(t, client.IsProxySet())
+	require.Same(t, transport, client.GetClient().Transport)
 }
 
 // once returns a Transport for tests of an SDK against a server that always fails.
@@ -171,7 +200,7 @@ func TestAgainst500(t *testing.T) {
 		shortest, longest time.Duration
 	}{
 		{"defaults", defaults, 1, 5, 4 * time.Second, 20 * time.Second},
-		{"one attempt", once, 20, 20, 0, 0},
+		{"one attempt, also after the number of failures that opens a circuit", once, 40, 40, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -258,6 +258,7 @@ func TestSafeText(t *testing.T) {
 		{"scheme: shown", errors.New(`unsupported protocol scheme "localhost"`), `unsupported protocol scheme "localhost"`},
 		{"no scheme: its beginning", errors.New(`unsupported protocol scheme "` + secret + `?"`), "unsupported protocol scheme"},
 		{"first record: its text", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, "tls: first record does not look like a TLS handshake"},
+		{"broken connection: its text", errors.New(brokenText), "http: can't write HTTP request on broken connection"},
 		{"an Error of a Transport: its own text", safeError{}, "safe text"},
 		{"HTTP/2 stream error: its code", streamError{Code: refusedStream, Cause: errors.New(secret)}, "HTTP/2 stream error 7"},
 		{"proxy's status: its kind and type", errors.New("Proxy Authentication Required"), "proxy: *errors.errorString (not shown)"},

@@ -1,7 +1,7 @@
 // Suites runs the own tests of SDKs with all their HTTP through a zero Transport, and prints which of them fail that pass
 // without it.
 //
-//	go run ./benchmarks/cmd/suites            # all: some minutes
+//	go run ./benchmarks/cmd/suites            # all: half an hour
 //	go run ./benchmarks/cmd/suites godo minio # some
 //	go run ./benchmarks/cmd/suites -v go-gh   # with the output of the tests that fail
 //
