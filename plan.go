@@ -145,7 +145,7 @@ func (p *plan) chooseWait() {
 		p.wait = p.backoff(p.last, p.now)
 	default:
 	}
-	p.blocked = p.to.Record.quotas.Load().BlockedUntil(p.quotaRequest(&p.to), p.now) // differences to zero saturate
+	p.blocked = p.blockedUntil(&p.to, p.now) // differences to zero saturate
 }
 
 // mayBeInTime asks the circuit, the server and the deadline.

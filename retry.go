@@ -155,7 +155,7 @@ func (c *call) noteNotBefore() {
 	if c.route != nil {
 		at = openUntil(now, c.route.Records...)
 	} else { // another endpoint may have a quota left
-		at = later(openUntil(now, c.record), c.record.quotas.Load().BlockedUntil(c.quotaRequest(&c.first.visit), now))
+		at = later(openUntil(now, c.record), c.blockedUntil(&c.first.visit, now))
 	}
 	if c.last != nil && c.last.report.RetryAfter > 0 {
 		last := &c.last.report
