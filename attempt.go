@@ -55,7 +55,7 @@ const (
 )
 
 // isCopy reports whether another attempt is in flight, so that this one must not wait.
-func (a *attempt) isCopy() bool { return a.kind == kindSecond || a.kind == kindHedge }
+func (a *attempt) isCopy() bool { return a.kind >= kindSecond }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
 type attemptPhase uint8

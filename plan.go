@@ -50,11 +50,7 @@ const (
 // planRetry decides about a retry of the last attempt. It reserves the next wait of the series, and the tokens of the budget.
 func (c *call) planRetry() (p *plan, reason error) {
 	last, now := c.last, time.Now()
-	kind := route.Retry
-	if last.outcome.Trouble == outcome.Busy || last.came == http.StatusMisdirectedRequest {
-		kind = route.RetryHere // it is about this endpoint
-	}
-	p = &plan{call: c, to: c.route.Next(&last.visit, kind, now), now: now}
+	p = &plan{call: c, to: last.next(kindRetry, now), now: now}
 	c.record = p.to.Record
 	p.choosePace()
 	if reason = p.mayRepeat(); reason == nil {
@@ -73,6 +69,26 @@ func (c *call) planRetry() (p *plan, reason error) {
 	}
 	c.retries.plan = p
 	return p, nil
+}
+
+// next returns where an attempt goes that follows this one.
+func (a *attempt) next(kind attemptKind, now time.Time) visit {
+	list := a.call.route
+	if list == nil {
+		return visit{Record: a.visit.Record, Again: true}
+	}
+	return list.Next(&a.visit, a.reach(kind), now)
+}
+
+// reach returns which endpoints may get an attempt that follows this one.
+func (a *attempt) reach(kind attemptKind) route.Kind {
+	switch {
+	case kind != kindRetry:
+		return route.Copy
+	case a.outcome.Trouble == outcome.Busy, a.came == http.StatusMisdirectedRequest:
+		return route.RetryHere // it is about this endpoint
+	}
+	return route.Retry
 }
 
 func (p *plan) choosePace() {
