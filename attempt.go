@@ -50,7 +50,7 @@ type attemptKind uint8
 const (
 	kindFirst  attemptKind = iota
 	kindRetry              // the attempt before has failed
-	kindSecond             // a copy of an attempt that is very slow. It is one of MaxAttempts
+	kindSecond             // a copy of an attempt that is very slow. It is one of MaxAttempts. This and what follows are copies
 	kindHedge              // a copy of an attempt that is slower than usual
 )
 
