@@ -34,7 +34,7 @@ type facts struct {
 	key      idempotencyKey
 	header   http.Header // header of every attempt; the caller's map if nothing is added
 
-	outer    *attempt // of an outer Transport that makes the call; nil: none
+	outer    *attempt          // of an outer Transport that makes the call; nil: none
 	repeated *outerclient.Sent // of the failed call that an outer loop repeats; nil: none is known
 	owner    retryOwner
 	priority Priority

@@ -45,7 +45,7 @@ func (c *call) retryState() *retryState {
 
 // retry makes retries after the first attempt failed. It sets c.last or c.failure.
 func (c *call) retry() {
-	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.shouldRetry, Prepare: c.prepareRetry, Do: func() { c.exchange(c.retries.next) }})
+	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.shouldRetry, Prepare: c.prepareRetry, Do: c.exchangeRetry})
 	if err == nil {
 		return
 	}
@@ -250,6 +250,22 @@ func (c *call) prepareRetry() error {
 		return err
 	}
 	return nil
+}
+
+// exchangeRetry sends the prepared retry, and ends its tokens with the result.
+func (c *call) exchangeRetry() {
+	failed := c.last
+	a := c.retries.next
+	a.permits.tokens = c.retries.permit
+	c.retries.permit = retrybudget.Permit{}
+	c.retries.later = append(c.retries.later, a)
+	c.exchange(a)
+	// One success is rewarded once: a second attempt has tokens of its own.
+	won := c.last.hasFinalResponse() && c.last.kind != kindSecond
+	a.permits.tokens.Done(retrybudget.Result{
+		Succeeded: won, Slow: a.report.Latency > failed.report.Latency/2,
+		Asks: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
+	})
 }
 
 func (a *attempt) timedOut() bool {
