@@ -112,6 +112,10 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		if body, err = a.requestBody(); err != nil {
 			return err
 		}
+		if a.kind == kindRetry && c.last.wasCutOff() {
+			header = header.Clone()
+			header["Expect"] = []string{"100-continue"}
+		}
 	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
 	a.request.Header, a.request.Body = header, body
@@ -140,10 +144,6 @@ func (c *call) attemptHeader(a *attempt, now time.Time) (http.Header, *Error) {
 		if header, enough = c.deadlineHeader.header(header, a.deadline, now); !enough {
 			return nil, &Error{Reason: ErrDeadline}
 		}
-	}
-	if a.kind == kindRetry && c.last.wasCutOff() {
-		header = header.Clone()
-		header["Expect"] = []string{"100-continue"}
 	}
 	return header, nil
 }

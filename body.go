@@ -47,7 +47,7 @@ var errBodyInUse = neterr.New("another attempt still reads the request body, and
 // (RFC 9110 section 10.1.1).
 func (a *attempt) wasCutOff() bool {
 	sent := a.came == outcome.Broken && a.report.work != outcome.NotSent
-	return sent && a.call.longUpload() && a.upload != nil && !a.upload.isWhole()
+	return sent && a.call.longUpload() && !a.upload.isWhole()
 }
 
 // addedExpect reports whether the attempt has asked before it sent its body, although the caller has not: see wasCutOff.
