@@ -70,7 +70,7 @@ func (c *call) begin() *Error {
 	c.timeline.accounted = c.start
 	c.findServers(list)
 	// If the work is in doubt, a redirect must not do it at another server.
-	if c.before != nil && c.repeats == repeatsWork && InDoubt(c.before, nil) {
+	if c.repeats == repeatsWork && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
 		}

@@ -52,6 +52,7 @@ func (c *call) planRetry() (p *plan, reason error) {
 	last, now := c.last, time.Now()
 	p = &plan{call: c, to: last.next(kindRetry, now), now: now}
 	c.record = p.to.Record
+	c.retryState()
 	p.choosePace()
 	if reason = p.mayRepeat(); reason == nil {
 		p.chooseWait()
@@ -134,7 +135,7 @@ func (p *plan) harmless() bool {
 }
 
 func (p *plan) isLastWait() bool {
-	return p.pace == paceBackoff && p.retries != nil && p.retries.series.endsWith(p.last)
+	return p.pace == paceBackoff && p.retries.series.endsWith(p.last)
 }
 
 // usedAllTime reports whether the attempt took as long as any attempt may without a timeout of the caller's.
@@ -144,7 +145,6 @@ func (p *plan) usedAllTime() bool {
 
 // chooseWait chooses the wait before the retry is sent, or joins its queue.
 func (p *plan) chooseWait() {
-	p.retryState()
 	switch p.pace {
 	case paceHeld:
 		backoff := p.backoff(p.last, p.now)

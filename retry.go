@@ -51,10 +51,7 @@ func (c *call) retry() {
 	}
 	failed, ok := errors.AsType[*Error](err)
 	if !ok {
-		if ended := c.ctx.Err(); ended != nil {
-			err = ended
-		}
-		failed = c.canceled(err)
+		failed = c.canceled(c.ctx.Err()) // it has ended during the wait
 	}
 	switch {
 	case c.last.report.Response != nil && c.ctx.Err() == nil,
