@@ -115,6 +115,7 @@ func (c *call) stop(reason error) {
 func (c *call) finish() (*http.Response, error) {
 	if c.retries != nil {
 		c.retries.release()
+		c.setRetryWaiting(false)
 	}
 	// Asked first, because the error of a Transport in Base becomes the failure below, and that one is no rejection by a gate of
 	// this call.
@@ -128,7 +129,6 @@ func (c *call) finish() (*http.Response, error) {
 			c.route.Answered = c.last.visit.Target
 		}
 	}
-	c.setRetryWaiting(false)
 	c.noteNotBefore()
 	c.noteFailedCall()
 	if c.failure != nil {

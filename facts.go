@@ -55,7 +55,7 @@ func isAway(req *http.Request) bool {
 		}
 		first = askedFor(first.Response)
 	}
-	return first != req && first.URL != nil && !hostmatch.SameOrigin(first.URL, req.URL)
+	return first.URL != nil && !hostmatch.SameOrigin(first.URL, req.URL)
 }
 
 // maxRedirects bounds the search for the first request. http.Client follows ten.
@@ -114,7 +114,7 @@ func (f *facts) find() (list *route.Route, err error) {
 	if f.key, err = f.idempotency.chooseKey(req, name, f.options.key); err != nil {
 		return nil, err
 	}
-	if f.away = isAway(req); f.away {
+	if f.away = f.before != nil && isAway(req); f.away {
 		f.key = f.idempotency.foreignKey(req, f.key)
 	}
 	f.owner = f.findOwner()
@@ -198,8 +198,10 @@ func outerAttempt(ctx context.Context) (*attempt, error) {
 }
 
 func (f *facts) findOwner() retryOwner {
+	header := f.request.Header
+	sdk := len(header) > 0 && outerclient.OwnsRetries(header)
 	// A layer above has said that it retries, so a retry here would multiply its own.
-	if f.options.single || !f.ownsRetries && outerclient.OwnsRetries(f.request.Header) {
+	if f.options.single || sdk && !f.ownsRetries {
 		return ownerOther
 	}
 	return ownerCall

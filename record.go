@@ -259,7 +259,7 @@ func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
 }
 
 func (c *call) setRetryWaiting(waiting bool) {
-	if c.retries == nil || c.retries.waiting == waiting {
+	if c.retries.waiting == waiting {
 		return
 	}
 	c.retries.waiting = waiting
