@@ -131,11 +131,11 @@ func (c *call) await() *Error {
 }
 
 func (c *call) costOf(last *attempt) float64 {
-	quick := last.visit.Record.responses.Get()
+	usual := last.visit.Record.circuit.Usual()
 	switch {
 	case last.report.work == outcome.NotSent:
 		return unsentCost
-	case last.isLimited() && last.report.RetryAfter <= 0, quick > 0 && last.report.Latency >= quick:
+	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && last.report.Latency >= usual:
 		return 1
 	}
 	return quickCost
@@ -228,7 +228,7 @@ func (c *call) reserve(response time.Duration) time.Duration {
 	}
 	// Without the bound, a stream of minutes would prevent the retries of other calls.
 	body := min(c.record.bodies.Get(), c.deadline.Sub(c.start)/4)
-	return max(least, max(c.record.responses.Get(), response)+body)
+	return max(least, max(c.record.circuit.Usual(), response)+body)
 }
 
 func (c *call) prepareRetry() error {
