@@ -15,7 +15,7 @@ import (
 // The cost of a retry in tokens, after a failure that has cost the server little.
 const (
 	unsentCost = 0.1 // it has not got the request
-	quickCost  = 0.5 // it failed sooner than a quick response comes
+	quickCost  = 0.5 // it failed sooner than a usual response comes
 )
 
 const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
@@ -220,7 +220,7 @@ func (c *call) room(at time.Time) time.Duration {
 }
 
 // reserve returns the time before the deadline that a response and its body need. It is the time
-// of a quick response of the scope, at least the given time, and enough for a deadline header.
+// of a usual response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
 	least := precision
 	if !c.deadlineHeader.Disabled {

@@ -269,7 +269,7 @@ func (c *Call[R]) Done(v *Visit[R], r Result) {
 }
 
 // Slow returns the age at which a probe gets a second attempt elsewhere: slow, or less. usual is
-// the latency of the server's quick responses. Zero means never for slow, and unknown for usual.
+// the usual latency of the server's responses. Zero means never for slow, and unknown for usual.
 func Slow(slow, usual time.Duration) time.Duration {
 	probe := circuit.MinSlow(usual)
 	if usual == 0 {
