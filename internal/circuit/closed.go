@@ -147,8 +147,8 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		return nil
 	}
 	took := r.Took
-	if r.TimeOut && !streak.overload() {
-		took = 0 // among many quick failures it does not indicate a queue
+	if !streak.overload() {
+		took = 0 // without timeouts there is no queue
 	}
 	c.noteOutage(streak, sum, now)
 	c.opening = &opening{opened: sum, slowest: streak.slowest, failed: now, failing: streak.routes}
