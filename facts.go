@@ -114,14 +114,11 @@ func (f *facts) find() (list *route.Route, err error) {
 	if f.key, err = f.idempotency.chooseKey(req, name, f.options.key); err != nil {
 		return nil, err
 	}
-	if f.away = f.before != nil && isAway(req); f.away {
-		f.key = f.idempotency.foreignKey(req, f.key)
+	if f.before != nil {
+		f.findAway()
 	}
-	f.owner = f.findOwner()
-	// Only the request of a call that has failed lately can be a repetition.
-	if now := f.start.Sub(f.origin); f.failedCalls.Any(now) {
-		f.findRepeated(now)
-	}
+	// After the key of the request, which it may replace, and before the header, which has it.
+	f.findOwner()
 	f.header = f.sharedHeader(empty)
 	// Last, because it starts a goroutine that only the end of the call stops.
 	if req.Cancel != nil {
@@ -197,14 +194,25 @@ func outerAttempt(ctx context.Context) (*attempt, error) {
 	return outer, nil
 }
 
-func (f *facts) findOwner() retryOwner {
+// findAway finds whether redirects have led to another origin, which gets another key.
+func (f *facts) findAway() {
+	if f.away = isAway(f.request); f.away {
+		f.key = f.idempotency.foreignKey(f.request, f.key)
+	}
+}
+
+// findOwner finds which layer retries, and the failed call that it repeats.
+func (f *facts) findOwner() {
 	header := f.request.Header
 	sdk := len(header) > 0 && outerclient.OwnsRetries(header)
 	// A layer above has said that it retries, so a retry here would multiply its own.
 	if f.options.single || sdk && !f.ownsRetries {
-		return ownerOther
+		f.owner = ownerOther
 	}
-	return ownerCall
+	// Only the request of a call that has failed lately can be a repetition.
+	if now := f.start.Sub(f.origin); f.failedCalls.Any(now) {
+		f.findRepeated(now)
+	}
 }
 
 // findRepeated finds the failed call that an outer loop repeats. It takes its key, because with a new one the server would do the
