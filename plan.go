@@ -223,7 +223,7 @@ func (p *plan) pay() (reason error) {
 
 func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	p.retries.permit, ok = p.takeTokens(retrybudget.Request{
-		Slow: slow, Batch: p.priority == PriorityBatch, Limited: !p.moves() && p.last.isLimited(), Cost: p.costOf(p.last),
+		Slow: slow, Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(), Cost: p.costOf(p.last),
 	}, p.now, p.record, p.last.visit.Record)
 	return ok
 }
