@@ -11,7 +11,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
-	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
 // attempt is one request of a call. It is also its context, and has the body of its response (see attemptContext and
@@ -50,12 +49,12 @@ type attemptKind uint8
 const (
 	kindFirst  attemptKind = iota
 	kindRetry              // the attempt before has failed
-	kindSecond             // a copy of an attempt that is very slow. It is one of MaxAttempts
+	kindSecond             // a copy of an attempt that is very slow. It is one of MaxAttempts. This and what follows are copies
 	kindHedge              // a copy of an attempt that is slower than usual
 )
 
 // isCopy reports whether another attempt is in flight, so that this one must not wait.
-func (a *attempt) isCopy() bool { return a.kind == kindSecond || a.kind == kindHedge }
+func (a *attempt) isCopy() bool { return a.kind >= kindSecond }
 
 // attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
 type attemptPhase uint8
@@ -72,11 +71,7 @@ func (p attemptPhase) sent() bool { return p >= phaseSent }
 
 // prepare passes the gates and makes the request. After an error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
-	now := c.start
-	if a.kind != kindFirst || c.config.scope != nil || c.idempotency.NewKey != nil {
-		// Functions of the user may have taken long.
-		now = time.Now()
-	}
+	now := time.Now() // not the start of the call, because functions of the user may have taken long
 	var err *Error
 	// Without a list of endpoints in between, a call that waits needs less stack.
 	if c.route == nil {
@@ -117,6 +112,10 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		if body, err = a.requestBody(); err != nil {
 			return err
 		}
+		if a.kind == kindRetry && c.last.wasCutOff() {
+			header = header.Clone()
+			header["Expect"] = []string{"100-continue"}
+		}
 	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
 	a.request.Header, a.request.Body = header, body
@@ -146,10 +145,6 @@ func (c *call) attemptHeader(a *attempt, now time.Time) (http.Header, *Error) {
 			return nil, &Error{Reason: ErrDeadline}
 		}
 	}
-	if a.kind == kindRetry && c.last.wasCutOff() {
-		header = header.Clone()
-		header["Expect"] = []string{"100-continue"}
-	}
 	return header, nil
 }
 
@@ -170,34 +165,23 @@ func (a *attempt) adaptToBase() {
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
-	// Each call earns a part of a token once for each server, whatever comes back, so that retries are a ratio of the calls.
-	if !a.visit.Again && c.record.bucket != nil {
-		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
-	}
-	if a.kind == kindFirst {
-		if c.hedge != nil && c.mayBeHedged() {
-			c.record.hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
+	// Each call earns a part of a token once for each server, whatever comes back, so that retries and hedges are a ratio of the calls.
+	if !a.visit.Again {
+		if bucket := a.visit.Record.bucket; bucket != nil {
+			bucket.Deposit(&c.budget.rules, a.report.Start)
 		}
-	} else {
-		a.permits.tokens = c.retries.permit
-		c.retries.permit = retrybudget.Permit{}
-		c.retries.later = append(c.retries.later, a)
+		if hedges := a.visit.Record.hedges; hedges != nil {
+			hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
+		}
 	}
 	runHooks(c, attemptStart, &a.report)
 	a.send()
-	failed := c.last // before a retry
 	c.last = a
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
 		// A copy at another endpoint may have won.
 		c.record = c.last.visit.Record
 	}
-	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
-	won := c.last.hasFinalResponse() && (c.last == a || c.last.kind == kindHedge)
-	a.permits.tokens.Done(retrybudget.Result{
-		Succeeded: won, Slow: failed != nil && failed.timedOut() && a.report.Latency > failed.report.Latency/2,
-		Asks: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
-	})
 	c.noteTime(a)
 }
 

@@ -47,7 +47,7 @@ var errBodyInUse = neterr.New("another attempt still reads the request body, and
 // (RFC 9110 section 10.1.1).
 func (a *attempt) wasCutOff() bool {
 	sent := a.came == outcome.Broken && a.report.work != outcome.NotSent
-	return sent && a.call.longUpload() && a.upload != nil && !a.upload.isWhole()
+	return sent && a.call.longUpload() && !a.upload.isWhole()
 }
 
 // addedExpect reports whether the attempt has asked before it sent its body, although the caller has not: see wasCutOff.
@@ -348,7 +348,6 @@ type responseBody struct {
 	attempt *attempt
 	timer   *time.Timer // of Policy.ReadTimeout
 	closed  atomic.Bool
-	sampled bool // its duration is counted
 }
 
 func (b *responseBody) Read(p []byte) (int, error) {
@@ -368,10 +367,9 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	switch {
 	case err == nil:
 		return n, nil
-	case err == io.EOF && b.sampled:
-		// How long bodies take is sampled like the latencies before them.
-		a.visit.Record.bodies.Follow(time.Since(a.report.end()))
 	case err == io.EOF:
+		now := time.Now()
+		a.visit.Record.bodies.Follow(now.Sub(a.call.origin), now.Sub(a.report.end()))
 	case a.cause() == ErrReadTimeout:
 		// The error of a closed body would hide why it was closed.
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}

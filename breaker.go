@@ -171,7 +171,7 @@ func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) 
 		Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Since: c.start,
 		Waiter: heldAttempt{(*queuedAttempt)(a)}, Sent: a.report.Number - 1, Route: c.routeHash(),
 	}}
-	if c.retries != nil && c.retries.plan != nil {
+	if a.kind == kindRetry {
 		e.RestsTo = c.retries.plan.restsTo
 	}
 	rejection := a.visit.Record.circuit.Wait(now, e)

@@ -63,20 +63,14 @@ func (c *call) has(n callNote) bool { return callNote(c.noted.Load())&n != 0 }
 func (c *call) begin() *Error {
 	c.first.call, c.first.report.of = c, &c.first
 	c.first.report.Number, c.number = 1, 1
-	if c.request != nil {
-		c.before = c.request.Response
-	}
 	list, err := c.find()
 	if err != nil {
 		return &Error{Err: err}
 	}
 	c.timeline.accounted = c.start
 	c.findServers(list)
-	if c.key.invalid != nil {
-		return &Error{Err: c.key.invalid}
-	}
 	// If the work is in doubt, a redirect must not do it at another server.
-	if c.before != nil && c.repeats == repeatsWork && InDoubt(c.before, nil) {
+	if c.repeats == repeatsWork && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
 		}
@@ -121,6 +115,7 @@ func (c *call) stop(reason error) {
 func (c *call) finish() (*http.Response, error) {
 	if c.retries != nil {
 		c.retries.release()
+		c.setRetryWaiting(false)
 	}
 	// Asked first, because the error of a Transport in Base becomes the failure below, and that one is no rejection by a gate of
 	// this call.
@@ -134,7 +129,6 @@ func (c *call) finish() (*http.Response, error) {
 			c.route.Answered = c.last.visit.Target
 		}
 	}
-	c.setRetryWaiting(false)
 	c.noteNotBefore()
 	c.noteFailedCall()
 	if c.failure != nil {
@@ -356,8 +350,8 @@ func (c *call) findServers(list *route.Route) {
 		c.route.Safe = c.repeats == repeatsNothing
 		c.route.Free = c.repeats >= repeatsResult || c.key.value != "" && list.Shared
 		c.first.visit = c.route.First()
-		if sent := c.repeated(); sent != nil {
-			c.route.Return(&c.first.visit, sent.Server)
+		if c.repeated != nil {
+			c.route.Return(&c.first.visit, c.repeated.Server)
 		}
 	}
 	c.record = c.first.visit.Record

@@ -9,7 +9,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
-	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // hedgedCall is an attempt of the call's goroutine with its copies: hedges, and further attempts
@@ -33,7 +32,7 @@ type hedgedCall struct {
 }
 
 func (r *hedgedCall) copy(of *attempt, kind attemptKind) {
-	a := &attempt{call: r.call, visit: r.call.route.Next(&of.visit, route.Copy, time.Now()), hedged: r, kind: kind}
+	a := &attempt{call: r.call, visit: of.next(kind, time.Now()), hedged: r, kind: kind}
 	a.report = Attempt{of: a, Number: of.report.Number, Hedge: kind == kindHedge, Concurrent: true}
 	begun := false
 	defer func() {

@@ -34,7 +34,8 @@ type facts struct {
 	key      idempotencyKey
 	header   http.Header // header of every attempt; the caller's map if nothing is added
 
-	outer    *attempt // of an outer Transport that makes the call; nil: none
+	outer    *attempt          // of an outer Transport that makes the call; nil: none
+	repeated *outerclient.Sent // of the failed call that an outer loop repeats; nil: none is known
 	owner    retryOwner
 	priority Priority
 
@@ -54,7 +55,7 @@ func isAway(req *http.Request) bool {
 		}
 		first = askedFor(first.Response)
 	}
-	return first != req && first.URL != nil && !hostmatch.SameOrigin(first.URL, req.URL)
+	return first.URL != nil && !hostmatch.SameOrigin(first.URL, req.URL)
 }
 
 // maxRedirects bounds the search for the first request. http.Client follows ten.
@@ -92,6 +93,7 @@ func (f *facts) find() (list *route.Route, err error) {
 	case f.invalid != nil:
 		return nil, f.invalid
 	}
+	f.before = req.Response
 	if list, err = f.findContext(); err != nil {
 		return nil, err
 	}
@@ -109,13 +111,14 @@ func (f *facts) find() (list *route.Route, err error) {
 		f.quotas = limit.needs(req)
 	}
 	name, empty := field.Find(req.Header, f.idempotency.Header)
-	f.key = f.idempotency.chooseKey(req, name, f.options.key)
-	if f.away = isAway(req); f.away {
-		f.key = f.idempotency.foreignKey(req, f.key)
+	if f.key, err = f.idempotency.chooseKey(req, name, f.options.key); err != nil {
+		return nil, err
 	}
-	// After the key of the request, which it replaces, and before the header, which has it.
-	f.repeatKey()
-	f.owner = f.findOwner()
+	if f.before != nil {
+		f.findAway()
+	}
+	// After the key of the request, which it may replace, and before the header, which has it.
+	f.findOwner()
 	f.header = f.sharedHeader(empty)
 	// Last, because it starts a goroutine that only the end of the call stops.
 	if req.Cancel != nil {
@@ -153,12 +156,9 @@ func (f *facts) findContext() (list *route.Route, err error) {
 	if f.outer != nil {
 		f.priority = f.outer.call.priority
 	}
-	deadline, bounded := f.ctx.Deadline()
-	if bounded && deadline.IsZero() {
-		deadline = deadline.Add(1) // zero means none
-	}
 	// Last, because cleanUp releases a call that has a start.
-	f.start, f.deadline = start, deadline
+	f.start = start
+	f.deadline, _ = f.ctx.Deadline()
 	return list, nil
 }
 
@@ -194,36 +194,40 @@ func outerAttempt(ctx context.Context) (*attempt, error) {
 	return outer, nil
 }
 
-func (f *facts) findOwner() retryOwner {
+// findAway finds whether redirects have led to another origin, which gets another key.
+func (f *facts) findAway() {
+	if f.away = isAway(f.request); f.away {
+		f.key = f.idempotency.foreignKey(f.request, f.key)
+	}
+}
+
+// findOwner finds which layer retries, and the failed call that it repeats.
+func (f *facts) findOwner() {
 	header := f.request.Header
-	switch sdk := len(header) > 0 && outerclient.OwnsRetries(header); {
-	case f.options.single, sdk && !f.ownsRetries:
-		// A layer above has said that it retries, so a retry here would multiply its own.
-		return ownerOther
-	case f.ownsRetries:
-		return ownerCall
+	sdk := len(header) > 0 && outerclient.OwnsRetries(header)
+	// A layer above has said that it retries, so a retry here would multiply its own.
+	if f.options.single || sdk && !f.ownsRetries {
+		f.owner = ownerOther
 	}
-	if now := f.start.Sub(f.origin); f.failedCalls.Any(now) && f.failedCalls.Has(f.requestID(), now) {
-		return ownerRepeater
-	}
-	return ownerCall
-}
-
-// repeatKey takes the key of the failed call that an outer loop repeats. With a new key the server would do the work a
-// second time if it had done it before the failure.
-func (f *facts) repeatKey() {
-	if sent := f.repeated(); sent != nil && f.generatedKey() != "" {
-		f.key.value = cmp.Or(sent.Key, f.key.value)
+	// Only the request of a call that has failed lately can be a repetition.
+	if now := f.start.Sub(f.origin); f.failedCalls.Any(now) {
+		f.findRepeated(now)
 	}
 }
 
-// repeated returns what is known of the failed call that an outer loop repeats, or nil.
-func (f *facts) repeated() *outerclient.Sent {
-	now := f.start.Sub(f.origin)
-	if !f.failedCalls.Any(now) || !f.mayBeRepeated() {
-		return nil
+// findRepeated finds the failed call that an outer loop repeats. It takes its key, because with a new one the server would do the
+// work a second time if it had done it before the failure.
+func (f *facts) findRepeated(now time.Duration) {
+	id := f.requestID()
+	if f.owner == ownerCall && !f.ownsRetries && f.failedCalls.Has(id, now) {
+		f.owner = ownerRepeater
 	}
-	return f.failedCalls.Sent(f.requestID(), f.request, now)
+	if f.mayBeRepeated() {
+		f.repeated = f.failedCalls.Sent(id, f.request, now)
+	}
+	if f.repeated != nil && f.generatedKey() != "" {
+		f.key.value = cmp.Or(f.repeated.Key, f.key.value)
+	}
 }
 
 // mayBeRepeated reports whether a loop can send this very object again.

@@ -89,22 +89,22 @@ func (i Idempotency) withDefaults() Idempotency {
 // idempotencyKey is the key of a call. The zero value is none.
 type idempotencyKey struct {
 	value   string
-	callers bool  // the caller chose it
-	added   bool  // the request does not have it, so the attempts add it
-	invalid error // of NewKey or the context: the call cannot be sent
+	callers bool // the caller chose it
+	added   bool // the request does not have it, so the attempts add it
 }
 
-// chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey, and name that of a field with a key.
-func (i *Idempotency) chooseKey(req *http.Request, name, ofContext string) idempotencyKey {
+// chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey, and name that of a field with a key. It
+// rejects a key of the context or of NewKey that cannot be sent.
+func (i *Idempotency) chooseKey(req *http.Request, name, ofContext string) (idempotencyKey, error) {
 	if name != "" {
-		return idempotencyKey{value: field.Value(req.Header, name), callers: true}
+		return idempotencyKey{value: field.Value(req.Header, name), callers: true}, nil
 	}
 	own := ofContext != ""
 	if !own && (i.Disabled || !slices.Contains(i.Methods, cmp.Or(req.Method, http.MethodGet))) {
-		return idempotencyKey{}
+		return idempotencyKey{}, nil
 	}
 	if i.Hosts != nil && !hostmatch.Match(i.Hosts, req.URL) {
-		return idempotencyKey{}
+		return idempotencyKey{}, nil
 	}
 	key := ofContext
 	if !own {
@@ -112,18 +112,18 @@ func (i *Idempotency) chooseKey(req *http.Request, name, ofContext string) idemp
 			key = i.redirectedKey(req)
 		}
 		if key != "" {
-			return idempotencyKey{value: key, added: true}
+			return idempotencyKey{value: key, added: true}, nil
 		}
 		if key = i.generate(req); key == "" {
-			return idempotencyKey{}
+			return idempotencyKey{}, nil
 		}
 	}
 	if own || i.NewKey != nil {
 		if err := i.check(key); err != nil {
-			return idempotencyKey{invalid: err}
+			return idempotencyKey{}, err
 		}
 	}
-	return idempotencyKey{value: i.quote(key), callers: own, added: true}
+	return idempotencyKey{value: i.quote(key), callers: own, added: true}, nil
 }
 
 // foreignKey returns the key for an origin to which a redirect has led. The caller's own key does not go there, but one that

@@ -50,12 +50,9 @@ const (
 // planRetry decides about a retry of the last attempt. It reserves the next wait of the series, and the tokens of the budget.
 func (c *call) planRetry() (p *plan, reason error) {
 	last, now := c.last, time.Now()
-	kind := route.Retry
-	if last.outcome.Trouble == outcome.Busy || last.came == http.StatusMisdirectedRequest {
-		kind = route.RetryHere // it is about this endpoint
-	}
-	p = &plan{call: c, to: c.route.Next(&last.visit, kind, now), now: now}
+	p = &plan{call: c, to: last.next(kindRetry, now), now: now}
 	c.record = p.to.Record
+	c.retryState()
 	p.choosePace()
 	if reason = p.mayRepeat(); reason == nil {
 		p.chooseWait()
@@ -73,6 +70,26 @@ func (c *call) planRetry() (p *plan, reason error) {
 	}
 	c.retries.plan = p
 	return p, nil
+}
+
+// next returns where an attempt goes that follows this one.
+func (a *attempt) next(kind attemptKind, now time.Time) visit {
+	list := a.call.route
+	if list == nil {
+		return visit{Record: a.visit.Record, Again: true}
+	}
+	return list.Next(&a.visit, a.reach(kind), now)
+}
+
+// reach returns which endpoints may get an attempt that follows this one.
+func (a *attempt) reach(kind attemptKind) route.Kind {
+	switch {
+	case kind != kindRetry:
+		return route.Copy
+	case a.outcome.Trouble == outcome.Busy, a.came == http.StatusMisdirectedRequest:
+		return route.RetryHere // it is about this endpoint
+	}
+	return route.Retry
 }
 
 func (p *plan) choosePace() {
@@ -118,7 +135,7 @@ func (p *plan) harmless() bool {
 }
 
 func (p *plan) isLastWait() bool {
-	return p.pace == paceBackoff && p.retries != nil && p.retries.series.endsWith(p.last)
+	return p.pace == paceBackoff && p.retries.series.endsWith(p.last)
 }
 
 // usedAllTime reports whether the attempt took as long as any attempt may without a timeout of the caller's.
@@ -128,7 +145,6 @@ func (p *plan) usedAllTime() bool {
 
 // chooseWait chooses the wait before the retry is sent, or joins its queue.
 func (p *plan) chooseWait() {
-	p.retryState()
 	switch p.pace {
 	case paceHeld:
 		backoff := p.backoff(p.last, p.now)
@@ -145,7 +161,7 @@ func (p *plan) chooseWait() {
 		p.wait = p.backoff(p.last, p.now)
 	default:
 	}
-	p.blocked = p.to.Record.quotas.Load().BlockedUntil(p.quotaRequest(&p.to), p.now) // differences to zero saturate
+	p.blocked = p.blockedUntil(&p.to, p.now) // differences to zero saturate
 }
 
 // mayBeInTime asks the circuit, the server and the deadline.
@@ -207,7 +223,7 @@ func (p *plan) pay() (reason error) {
 
 func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	p.retries.permit, ok = p.takeTokens(retrybudget.Request{
-		Slow: slow, Batch: p.priority == PriorityBatch, Limited: !p.moves() && p.last.isLimited(), Cost: p.costOf(p.last),
+		Slow: slow, Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(), Cost: p.costOf(p.last),
 	}, p.now, p.record, p.last.visit.Record)
 	return ok
 }

@@ -184,6 +184,16 @@ func quotaSaid(q *QuotaStatus) string {
 	return text
 }
 
+// blockedUntil returns the end of the block that rejections have made of the quota of a call at a server, or zero.
+func (f *facts) blockedUntil(v *visit, now time.Time) time.Time {
+	quotas := v.Record.quotas.Load()
+	// Most servers have no quota, and the credential of the request takes time.
+	if !quotas.Active() {
+		return time.Time{}
+	}
+	return quotas.BlockedUntil(f.quotaRequest(v), now)
+}
+
 // doneQuotas reports the response of the attempt to the quotas. Attempts have no permit while
 // the quotas are not active.
 func (a *attempt) doneQuotas(info *responseInfo, now time.Time) {

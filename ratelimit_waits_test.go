@@ -117,7 +117,7 @@ func TestRateLimit_jobs(t *testing.T) {
 	}{
 		{"asks to wait", 85, (*fixedWindow).asksToWait},
 		{"rejections show a quota", 85, (*fixedWindow).shownBy429s},
-		{"says nothing", 65, silent}, // .1 to .15 without the wait
+		{"says nothing", 60, silent}, // .1 to .15 without the wait, .64 to .73 with it
 	} {
 		for seed := range uint64(4) {
 			bubble.Run(t, fmt.Sprint(row.name, ", ", seed), func(t *testing.T) {

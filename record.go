@@ -30,13 +30,11 @@ type record struct {
 	succeeded atomic.Int64  // time of the last success since the origin, to latency.SampleEvery; zero means never
 	created   time.Duration // since the origin
 
-	responses latency.Quick // successes
-	bodies    latency.Quick // durations of bodies after the headers
-	ended     endCounts
+	bodies latency.Median // durations of bodies after the headers
+	ended  endCounts
 
 	// latencies has the successes, for State and Hedge. A server that fails fast must not shorten
-	// the delay of hedges. The quick latencies are apart, because the time that a retry needs before
-	// the deadline must not rise while the server is slow.
+	// the delay of hedges.
 	latencies latency.Window
 	usual     latency.Usual
 
@@ -95,16 +93,13 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// noteSuccess notes a success at a time since the origin. It reports whether that was a
-// sample of the latencies.
-func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
+// noteSuccess notes a success at a time since the origin.
+func (r *record) noteSuccess(at time.Duration) {
 	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < latency.SampleEvery {
-		return false
+		return
 	}
 	r.succeeded.Store(int64(max(at, 1)))
-	r.responses.Follow(took)
 	r.usual.Follow(at, &r.latencies)
-	return true
 }
 
 // succeededLately reports whether the server was healthy at a time: it has succeeded within the wait after a timeout.
@@ -128,7 +123,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 	switch {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
-		a.body.sampled = r.noteSuccess(at, a.report.Latency)
+		r.noteSuccess(at)
 		r.failingRoutes.remove(a.call.routeHash)
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
@@ -259,7 +254,7 @@ func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
 }
 
 func (c *call) setRetryWaiting(waiting bool) {
-	if c.retries == nil || c.retries.waiting == waiting {
+	if c.retries.waiting == waiting {
 		return
 	}
 	c.retries.waiting = waiting

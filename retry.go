@@ -15,7 +15,7 @@ import (
 // The cost of a retry in tokens, after a failure that has cost the server little.
 const (
 	unsentCost = 0.1 // it has not got the request
-	quickCost  = 0.5 // it failed sooner than a quick response comes
+	quickCost  = 0.5 // it failed sooner than a usual response comes
 )
 
 const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
@@ -45,16 +45,13 @@ func (c *call) retryState() *retryState {
 
 // retry makes retries after the first attempt failed. It sets c.last or c.failure.
 func (c *call) retry() {
-	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.shouldRetry, Prepare: c.prepareRetry, Do: func() { c.exchange(c.retries.next) }})
+	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.shouldRetry, Prepare: c.prepareRetry, Do: c.exchangeRetry})
 	if err == nil {
 		return
 	}
 	failed, ok := errors.AsType[*Error](err)
 	if !ok {
-		if ended := c.ctx.Err(); ended != nil {
-			err = ended
-		}
-		failed = c.canceled(err)
+		failed = c.canceled(c.ctx.Err()) // it has ended during the wait
 	}
 	switch {
 	case c.last.report.Response != nil && c.ctx.Err() == nil,
@@ -134,11 +131,11 @@ func (c *call) await() *Error {
 }
 
 func (c *call) costOf(last *attempt) float64 {
-	quick := last.visit.Record.responses.Get()
+	usual := last.visit.Record.circuit.Usual()
 	switch {
 	case last.report.work == outcome.NotSent:
 		return unsentCost
-	case last.isLimited() && last.report.RetryAfter <= 0, quick > 0 && last.report.Latency >= quick:
+	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && last.report.Latency >= usual:
 		return 1
 	}
 	return quickCost
@@ -155,7 +152,7 @@ func (c *call) noteNotBefore() {
 	if c.route != nil {
 		at = openUntil(now, c.route.Records...)
 	} else { // another endpoint may have a quota left
-		at = later(openUntil(now, c.record), c.record.quotas.Load().BlockedUntil(c.quotaRequest(&c.first.visit), now))
+		at = later(openUntil(now, c.record), c.blockedUntil(&c.first.visit, now))
 	}
 	if c.last != nil && c.last.report.RetryAfter > 0 {
 		last := &c.last.report
@@ -223,7 +220,7 @@ func (c *call) room(at time.Time) time.Duration {
 }
 
 // reserve returns the time before the deadline that a response and its body need. It is the time
-// of a quick response of the scope, at least the given time, and enough for a deadline header.
+// of a usual response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
 	least := precision
 	if !c.deadlineHeader.Disabled {
@@ -231,7 +228,7 @@ func (c *call) reserve(response time.Duration) time.Duration {
 	}
 	// Without the bound, a stream of minutes would prevent the retries of other calls.
 	body := min(c.record.bodies.Get(), c.deadline.Sub(c.start)/4)
-	return max(least, max(c.record.responses.Get(), response)+body)
+	return max(least, max(c.record.circuit.Usual(), response)+body)
 }
 
 func (c *call) prepareRetry() error {
@@ -250,6 +247,22 @@ func (c *call) prepareRetry() error {
 		return err
 	}
 	return nil
+}
+
+// exchangeRetry sends the prepared retry, and ends its tokens with the result.
+func (c *call) exchangeRetry() {
+	failed := c.last
+	a := c.retries.next
+	a.permits.tokens = c.retries.permit
+	c.retries.permit = retrybudget.Permit{}
+	c.retries.later = append(c.retries.later, a)
+	c.exchange(a)
+	// One success is rewarded once: a second attempt has tokens of its own.
+	won := c.last.hasFinalResponse() && c.last.kind != kindSecond
+	a.permits.tokens.Done(retrybudget.Result{
+		Succeeded: won, Slow: a.report.Latency > failed.report.Latency/2,
+		Asks: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
+	})
 }
 
 func (a *attempt) timedOut() bool {

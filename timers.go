@@ -57,7 +57,7 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 	}
 	// Another endpoint answers if this one hangs.
 	if a.visit.Probes && a.timers.second {
-		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
+		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.circuit.Usual())
 	}
 	if c.hedge != nil && !a.isCopy() && c.mayBeHedged() {
 		if delay, ok := c.hedge.delay(&a.visit.Record.latencies, now.Sub(c.origin)); ok {

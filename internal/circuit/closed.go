@@ -16,7 +16,6 @@ type closed struct {
 	results   window.Window[results]
 	failing   atomic.Bool               // no success since the streak began
 	releasing atomic.Bool               // calls that have waited are being released
-	pressed   atomic.Bool               // the last result since then was slow or a failure
 	took      atomic.Int64              // latency of the last success; since then or under slow start, of a later result that took longer
 	streak    failureStreak             // guarded by Circuit.mu
 	answered  atomic.Int64              // when the last request that succeeded was sent
@@ -85,11 +84,7 @@ func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
 		l.done(now.Add(-r.Took), now, r.Server)
 	}
 	at := now.Sub(c.breaker.origin)
-	releasing := s.releasing.Load()
-	if releasing && r.Server != outcome.Silent {
-		s.pressed.Store(r.Server == outcome.Fails || isSlow(c.baseline.Get(), r.Took))
-	}
-	held := releasing || l != nil
+	held := s.releasing.Load() || l != nil
 	if r.Server == outcome.Works || held && int64(r.Took) > s.took.Load() {
 		s.took.Store(int64(r.Took))
 	}
@@ -152,8 +147,8 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		return nil
 	}
 	took := r.Took
-	if r.TimeOut && !streak.overload() {
-		took = 0 // among many quick failures it does not indicate a queue
+	if !streak.overload() {
+		took = 0 // without timeouts there is no queue
 	}
 	c.noteOutage(streak, sum, now)
 	c.opening = &opening{opened: sum, slowest: streak.slowest, failed: now, failing: streak.routes}

@@ -88,9 +88,6 @@ func visit[R any](s *Server[R]) Visit[R] { return Visit[R]{Server: s, Record: s.
 // Next returns the Visit of an attempt after another one. A retry moves to a server that the call has not tried.
 // If there is none, it goes to the next server that would admit it. A copy goes elsewhere only if the call is Free.
 func (c *Call[R]) Next(last *Visit[R], kind Kind, now time.Time) Visit[R] {
-	if c == nil {
-		return Visit[R]{Record: last.Record, Again: true}
-	}
 	next := visit(last.Server)
 	bound := c.bound.Load() || kind == Copy
 	if kind == RetryHere || bound && !c.Free {
@@ -272,7 +269,7 @@ func (c *Call[R]) Done(v *Visit[R], r Result) {
 }
 
 // Slow returns the age at which a probe gets a second attempt elsewhere: slow, or less. usual is
-// the latency of the server's quick responses. Zero means never for slow, and unknown for usual.
+// the usual latency of the server's responses. Zero means never for slow, and unknown for usual.
 func Slow(slow, usual time.Duration) time.Duration {
 	probe := circuit.MinSlow(usual)
 	if usual == 0 {
