@@ -27,7 +27,6 @@ type dimension struct {
 
 	end        end
 	part       float64       // of the time from the newest response to an inexact reset that calls wait
-	rose       bool          // a response of this window shows no less than the one before it: the quota refills
 	waits      int64         // that must end with a success before the part is halved
 	patience   int64         // their number after the last rejection; 0: none
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
@@ -144,7 +143,6 @@ func (d *dimension) take(o *observation) {
 		d.proof = max(d.proof, provenByReset)
 	}
 	d.claimed = o.field.Remaining == 0
-	d.rose = d.rose || d.version > 0 && o.newer && !o.rejected && o.field.Remaining >= d.remaining
 	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
 	d.short = o.rejected && o.field.Remaining == 0
 	d.end = o.end
@@ -174,10 +172,10 @@ func (d *dimension) inexact() time.Duration {
 	return 0
 }
 
-// tested reports whether calls wait a part of the time until the reset: if only rejections show the quota, or if it refills
-// before. A limit of 1 does not show whether it does.
+// tested reports whether calls wait a part of the time until the reset: if only rejections show the quota, or if the limit is 1,
+// which does not show whether the quota refills before.
 func (d *dimension) tested() bool {
-	return d.inexact() > 0 && (!d.shownOnSuccess || d.rose || d.limit == 1)
+	return d.inexact() > 0 && (!d.shownOnSuccess || d.limit == 1)
 }
 
 // test learns the part from the result of the first request after a reset.
@@ -279,7 +277,7 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 	ended, refilled := d.end, d.refilled(now)
 	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.upTo, d.since, d.end = sent.inflight, sent.spent, ended.until(), end{}
-	d.back, d.rose = 0, false
+	d.back = 0
 	switch {
 	// A quota that only rejections show is unknown until the next rejection.
 	case !d.shownOnSuccess:
