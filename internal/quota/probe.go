@@ -109,9 +109,7 @@ func (b *bucket) mayProbe(now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		// A count that is late looks as if others had used nearly all before this process did.
-		late := d.usedByOthers() > 0 && 4*d.own <= d.base
-		may, proven = true, proven || d.proof != unproven && !late
+		may, proven = true, proven || d.proof != unproven
 		unit := d.inexact()
 		soon = soon && unit > 0 && now.Sub(d.at) >= unit/4
 	}
