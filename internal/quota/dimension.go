@@ -34,8 +34,6 @@ type dimension struct {
 	short      bool          // a rejection shows that too little remains
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
-	policy     bool          // responses show the window
-	slides     bool          // and one has ended nearly a whole window after the last response: it may slide
 
 	more bool // a success has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
 
@@ -255,7 +253,7 @@ func (d *dimension) learnSize(o *observation) {
 		d.limit, d.served, d.lately = limit, 0, 2*limit
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
-		d.window, d.policy = min(o.field.Window, o.longest), true
+		d.window = min(o.field.Window, o.longest)
 	}
 }
 
@@ -275,7 +273,6 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 		d.endsBy = d.end.reset
 	}
 	ended, refilled := d.end, d.refilled(now)
-	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.upTo, d.since, d.end = sent.inflight, sent.spent, ended.until(), end{}
 	d.back = 0
 	switch {
