@@ -552,3 +552,75 @@ func TestRateLimit_processesOfOneWindow(t *testing.T) {
 	t.Logf("%d of %d calls failed", failed, calls)
 	assert.LessOrEqual(t, failed, calls*14/1000)
 }
+
+// §4.17d: a token bucket that tells the truth in whole seconds, and refills faster than that. Calls come at random times, below its
+// rate or above. They are served as often as those of a bare client, because the reset is only rounded. The first and fifth row fail
+// if counts narrow the second of the reset, and those of a free token if a reset of now is dropped.
+func TestRateLimit_fastBuckets(t *testing.T) {
+	next := func(b *tokenBucket) float64 { return (math.Floor(b.tokens) + 1 - b.tokens) / b.perSecond }
+	free := func(b *tokenBucket) float64 { return max(1-b.tokens, 0) / b.perSecond }
+	full := func(b *tokenBucket) float64 { return (b.burst - b.tokens) / b.perSecond }
+	for _, row := range []struct {
+		name                   string
+		perSecond, burst, load float64 // load: of the rate
+		reset                  func(b *tokenBucket) float64
+		round                  func(float64) float64
+		epoch                  bool
+	}{
+		{name: "the next token, rounded up", perSecond: 100, burst: 10, load: .9, reset: next, round: math.Ceil},
+		{name: "the next token, rounded down", perSecond: 54, burst: 9, load: .74, reset: next, round: math.Floor},
+		{name: "a free token, rounded up", perSecond: 277, burst: 40, load: 1.16, reset: free, round: math.Ceil},
+		{name: "a free token, rounded up, below the rate", perSecond: 87, burst: 29, load: .95, reset: free, round: math.Ceil},
+		{name: "full, rounded up", perSecond: 54, burst: 9, load: .74, reset: full, round: math.Ceil},
+		{name: "full, epoch, rounded", perSecond: 161, burst: 33, load: 1.16, reset: full, round: math.Round, epoch: true},
+		{name: "full, epoch, rounded down", perSecond: 103, burst: 15, load: 1.24, reset: full, round: math.Floor, epoch: true},
+	} {
+		run := func(t *testing.T, client func(http.RoundTripper) http.RoundTripper) (served float64, rejected int) {
+			t.Helper()
+			var calls int
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				b := &tokenBucket{perSecond: row.perSecond, burst: row.burst, tokens: row.burst}
+				model := limiterModel(func(at time.Duration, _ string) (status int, fields []any) {
+					status, fields = b.respond(at, "X-RateLimit-")
+					reset := row.reset(b)
+					if row.epoch {
+						now := begin.Add(at)
+						fields = append(fields, "Date", now.UTC().Format(http.TimeFormat))
+						reset += float64(now.UnixMilli()) / 1000
+					}
+					fields[5] = int(row.round(reset))
+					if status != http.StatusOK {
+						rejected++
+					}
+					return status, fields
+				})
+				tr := client(model.server())
+				var ok atomic.Int64
+				var all sync.WaitGroup
+				r := rand.New(rand.NewPCG(83, 2))
+				for ; time.Since(begin) < 20*time.Second; calls++ {
+					time.Sleep(time.Duration(r.ExpFloat64() / (row.perSecond * row.load) * float64(time.Second)))
+					all.Go(func() {
+						if succeeds(t, tr, "/", 10*time.Second) {
+							ok.Add(1)
+						}
+					})
+				}
+				all.Wait()
+				served = float64(ok.Load()) / float64(calls)
+			})
+			return served, rejected
+		}
+		t.Run(row.name, func(t *testing.T) {
+			policy := resilienthttp.Policy{MaxAttempts: -1}
+			bare, unpaced := run(t, func(base http.RoundTripper) http.RoundTripper { return base })
+			ours, rejected := run(t, func(base http.RoundTripper) http.RoundTripper {
+				return &resilienthttp.Transport{Base: base, Policy: policy}
+			})
+			t.Logf("served %.3f, bare %.3f; %d 429s, bare %d", ours, bare, rejected, unpaced)
+			assert.GreaterOrEqual(t, ours, .97*bare)
+			assert.LessOrEqual(t, rejected, unpaced*11/10+10, "429s")
+		})
+	}
+}

@@ -27,7 +27,6 @@ type dimension struct {
 
 	end        end
 	part       float64       // of the time from the newest response to an inexact reset that calls wait
-	rose       bool          // a response of this window shows no less than the one before it: the quota refills
 	waits      int64         // that must end with a success before the part is halved
 	patience   int64         // their number after the last rejection; 0: none
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
@@ -35,8 +34,6 @@ type dimension struct {
 	short      bool          // a rejection shows that too little remains
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
-	policy     bool          // responses show the window
-	slides     bool          // and one has ended nearly a whole window after the last response: it may slide
 
 	more bool // a success has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
 
@@ -144,7 +141,6 @@ func (d *dimension) take(o *observation) {
 		d.proof = max(d.proof, provenByReset)
 	}
 	d.claimed = o.field.Remaining == 0
-	d.rose = d.rose || d.version > 0 && o.newer && !o.rejected && o.field.Remaining >= d.remaining
 	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
 	d.short = o.rejected && o.field.Remaining == 0
 	d.end = o.end
@@ -174,10 +170,10 @@ func (d *dimension) inexact() time.Duration {
 	return 0
 }
 
-// tested reports whether calls wait a part of the time until the reset: if only rejections show the quota, or if it refills
-// before. A limit of 1 does not show whether it does.
+// tested reports whether calls wait a part of the time until the reset: if only rejections show the quota, or if the limit is 1,
+// which does not show whether the quota refills before.
 func (d *dimension) tested() bool {
-	return d.inexact() > 0 && (!d.shownOnSuccess || d.rose || d.limit == 1)
+	return d.inexact() > 0 && (!d.shownOnSuccess || d.limit == 1)
 }
 
 // test learns the part from the result of the first request after a reset.
@@ -257,7 +253,7 @@ func (d *dimension) learnSize(o *observation) {
 		d.limit, d.served, d.lately = limit, 0, 2*limit
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
-		d.window, d.policy = min(o.field.Window, o.longest), true
+		d.window = min(o.field.Window, o.longest)
 	}
 }
 
@@ -277,9 +273,8 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 		d.endsBy = d.end.reset
 	}
 	ended, refilled := d.end, d.refilled(now)
-	d.slides = d.slides || d.policy && ended.reset.Sub(d.at) > d.window/8*7
 	d.old, d.upTo, d.since, d.end = sent.inflight, sent.spent, ended.until(), end{}
-	d.back, d.rose = 0, false
+	d.back = 0
 	switch {
 	// A quota that only rejections show is unknown until the next rejection.
 	case !d.shownOnSuccess:

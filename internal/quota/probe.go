@@ -109,9 +109,7 @@ func (b *bucket) mayProbe(now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		// A count that is late looks as if others had used nearly all before this process did.
-		late := d.usedByOthers() > 0 && 4*d.own <= d.base
-		may, proven = true, proven || d.proof != unproven && !late
+		may, proven = true, proven || d.proof != unproven
 		unit := d.inexact()
 		soon = soon && unit > 0 && now.Sub(d.at) >= unit/4
 	}
@@ -135,7 +133,8 @@ func (d *dimension) serve(o *observation) bool {
 // count counts requests that were sent before the reset that the first of them shows, and at least for as long
 // as that is inexact: mostly a second. Such a span touches two windows, so more than twice the
 // limit contradicts it. The fields then mean something else, for example the size of a bucket that refills
-// within less than a second, or the quota of each route.
+// within less than a second, or the quota of each route. A response alone is as inexact as its unit:
+// several together may narrow the range to milliseconds, and in so short a span no bucket serves twice its limit.
 func (d *dimension) count(o *observation) {
 	switch {
 	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
@@ -147,7 +146,8 @@ func (d *dimension) count(o *observation) {
 	case o.sent.After(d.spanEnd):
 		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
 		if d.shownOnSuccess {
-			d.spanEnd = later(d.end.early, o.sent.Add(min(d.end.reset.Sub(d.end.early), time.Second)))
+			inexact := max(d.end.reset.Sub(d.end.early), o.end.reset.Sub(o.end.early))
+			d.spanEnd = later(d.end.early, o.sent.Add(min(inexact, time.Second)))
 		}
 	}
 	if d.served++; d.served > 2*d.limit {

@@ -107,10 +107,10 @@ func (d *dimension) spacing(waited time.Duration) time.Duration {
 	return max(all/time.Duration(d.limit), 1)
 }
 
-// usual returns the time between two calls of this process in the last window, at least that of the quota. It is 0 for a sliding
-// window, which ends so long after the last call that each moment of the release is lost, and for one of a second, which may slide.
+// usual returns the time between two calls of this process in the last window, at least that of the quota. It is 0 for a window
+// of a second, because it would not be used up.
 func (d *dimension) usual() time.Duration {
-	if d.slides || d.window <= time.Second {
+	if d.window <= time.Second {
 		return 0
 	}
 	return d.window / time.Duration(max(min(d.lately, d.limit), 1))

@@ -1,6 +1,7 @@
 package ratelimitheader
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -95,10 +96,11 @@ func FuzzReset(f *testing.F) {
 			require.Equal(t, d.Reset, d.Instant.Sub(server))
 		}
 		if want, err := time.ParseDuration(s); err == nil && s[0] >= '0' && s[0] <= '9' {
-			require.Equal(t, Dimension{Remaining: int64(len(got.Dimensions)), Reset: min(want, MaxReset)}, d)
+			require.Equal(t, Dimension{Remaining: 1, Reset: min(cmp.Or(want, time.Second), MaxReset)}, d)
 		}
 		if want, err := time.Parse(time.RFC3339, s); err == nil {
-			require.Equal(t, min(max(want.Sub(server), 0), MaxReset), d.Reset)
+			left := cmp.Or(want.Sub(server), time.Second)
+			require.Equal(t, min(max(left, 0), MaxReset), d.Reset)
 		}
 	})
 }
@@ -114,12 +116,12 @@ func FuzzMembers(f *testing.F) {
 		}
 		line := fmt.Sprintf("%s;comment=%s;r=%d;t=%d", field.Quote(name), field.Quote(comment), remaining, wait)
 		want := State{Exhausted: remaining == 0}
-		if wait > 0 {
+		if wait > 0 || remaining > 0 {
 			q := quota{name: name}
 			if name == standard {
 				name = custom
 			}
-			reset := min(time.Duration(wait)*time.Second, MaxReset)
+			reset := min(time.Duration(max(wait, 1))*time.Second, MaxReset)
 			want.Dimensions = []Dimension{{Name: name, Remaining: int64(remaining), Reset: reset, Costed: q.costed()}}
 		}
 		got, _ := Parse(http.Header{"Ratelimit": {line}}, now)

@@ -180,6 +180,7 @@ func (p *parser) add(q *quota) {
 	if q.remaining == 0 {
 		p.state.Exhausted = true
 	}
+	p.roundUp(q)
 	if q.reset.Wait <= 0 || p.has(q.name) {
 		return
 	}
@@ -198,6 +199,21 @@ func (p *parser) add(q *quota) {
 		Window:    q.window,
 		Costed:    q.costed() || q.cost > 1,
 	})
+}
+
+// roundUp reads a reset of now as one within the next second, because it is rounded down: a bucket that refills within less than a
+// second shows it. A count of 0 is not followed then, because calls would wait for that second.
+func (p *parser) roundUp(q *quota) {
+	r := &q.reset
+	if q.remaining == 0 || r.Wait != 0 {
+		return
+	}
+	switch {
+	case r.Instant.IsZero():
+		r.Wait = time.Second
+	case r.Instant.Equal(p.written()):
+		r.Wait, r.Instant = time.Second, r.Instant.Add(time.Second)
+	}
 }
 
 func (p *parser) has(name string) bool {

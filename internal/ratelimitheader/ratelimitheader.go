@@ -95,8 +95,9 @@ type State struct {
 //
 // A reset is a duration with units (12ms, 6m0s), an RFC 3339 or HTTP date, or a number: above 1e11 epoch milliseconds,
 // above 1e9 epoch seconds, otherwise seconds. Times are compared with the Date of the response, because the client's
-// clock may be wrong. A dimension needs a valid remaining count and a reset in the future; others, and 0 of a limit of
-// 0, are dropped. Of several lines of a quota the one with the least left counts, and else the first valid one.
+// clock may be wrong. A reset of now beside a count above 0 is rounded down, so it comes within a second. A dimension
+// needs a valid remaining count and a reset in the future; others, and 0 of a limit of 0, are dropped. Of several lines
+// of a quota the one with the least left counts, and else the first valid one.
 //
 // The result is false without any dimension. Bucket, Global and Exhausted are set
 // nevertheless, except for a response from a cache (Age > 0).
