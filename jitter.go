@@ -71,7 +71,7 @@ var earlyWaits = [defaultMaxAttempts - 2]time.Duration{250 * time.Millisecond, 1
 
 const (
 	afterOverload = 2 // the early wait with which the series begins after overload
-	afterSlow     = 3 // the early wait after the first timeout of a healthy server, and after a 409: the other attempt needs time
+	afterSlow     = 3 // the early wait after the first timeout of a server that answers others, and after a 409: the other attempt needs time
 
 	seriesTime = 10 * time.Second // sum of all waits without a near deadline, and the longest one for a circuit
 )
@@ -120,7 +120,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	switch {
 	case c.record.failingRoutes.onlyFailed(c.routeHash, c.start.Sub(c.origin)):
 		s.over = true
-	case failed.timedOut() && !s.timedOut && c.record.succeededLately(now.Sub(c.origin)):
+	case failed.timedOut() && !s.timedOut && c.isOnlySlow(now):
 		s.timedOut, s.step = true, max(s.step, afterSlow)
 	case failed.timedOut():
 		s.over = true
@@ -146,6 +146,12 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.step = len(earlyWaits)
 	}
 	return wait
+}
+
+// isOnlySlow reports whether probably only this request was slow, and not the server: one that was sent within the wait that would
+// follow has been answered. A late answer to an earlier request shows nothing, because an overloaded server gives it too.
+func (c *call) isOnlySlow(now time.Time) bool {
+	return c.record.circuit.AnsweredSince(now.Add(-earlyWaits[afterSlow-1]))
 }
 
 // timeLeft returns the longest wait with which a usual response still arrives in time. Without a

@@ -102,12 +102,6 @@ func (r *record) noteSuccess(at time.Duration) {
 	r.usual.Follow(at, &r.latencies)
 }
 
-// succeededLately reports whether the server was healthy at a time: it has succeeded within the wait after a timeout.
-func (r *record) succeededLately(at time.Duration) bool {
-	last := r.succeeded.Load()
-	return last > 0 && at-time.Duration(last) <= earlyWaits[afterSlow-1]
-}
-
 // isLate reports whether an attempt that began at a time since the origin had longer than responses take now, so that it speaks of the
 // server and not of its caller's deadline.
 func (r *record) isLate(began, took time.Duration) bool {

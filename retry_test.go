@@ -398,7 +398,8 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		s    = time.Second
 		rest = -1 // up to the deadline, or 10 s after the first failure
 	)
-	succeeds := []step{status(200)}
+	succeeds := []step{after(ms, status(200)), status(200)}
+	succeedsLate := []step{after(ms, status(200)), after(s, status(200))}
 	timesOut := failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
 	all := []time.Duration{250 * ms, 1250 * ms, 3 * s, 6 * s, rest}
 	later := all[1:] // after overload
@@ -424,8 +425,9 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "429: from 1.25 s on", failure: status(429), deadline: 30 * s, want: later},
 		{name: "connection refused: from 1.25 s on", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: later},
 		{name: "a timeout of a server that never responded: the rest", failure: timesOut, deadline: 30 * s, want: []time.Duration{rest}},
-		{name: "a timeout, 2.9 s after a success: 3 s, then the rest", before: succeeds, pause: 2900 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{3 * s, rest}},
-		{name: "a timeout, 3.1 s after a success: the rest", before: succeeds, pause: 3100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
+		{name: "a timeout, 2.9 s after a request that was answered: 3 s, then the rest", before: succeeds, pause: 2900 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{3 * s, rest}},
+		{name: "a timeout, 3.1 s after a request that was answered: the rest", before: succeeds, pause: 3100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
+		{name: "a timeout, 3.1 s after a request that was answered 1 s later: the rest", before: succeedsLate, pause: 2100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
 		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
 		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
 		{name: "the last call of another route failed: all five", path: "/other", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: all},

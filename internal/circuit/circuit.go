@@ -256,6 +256,13 @@ func (c *Circuit) done(p Permit, r Result, now time.Time) *Change {
 // Late reports whether an attempt without a response had far longer than usual.
 func (c *Circuit) Late(took time.Duration) bool { return took >= minTimeout(c.baseline.Get()) }
 
+// AnsweredSince reports whether a request that was sent after a time has succeeded, since the circuit last closed. While it is not
+// closed, none has.
+func (c *Circuit) AnsweredSince(sent time.Time) bool {
+	s := c.closed.Load()
+	return s != nil && time.Duration(s.answered.Load()) > max(sent.Sub(c.breaker.origin), 0)
+}
+
 // Usual returns the median latency of successes; 0: unknown.
 func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }
 
