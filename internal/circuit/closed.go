@@ -16,6 +16,7 @@ type closed struct {
 	results   window.Window[results]
 	failing   atomic.Bool               // no success since the streak began
 	releasing atomic.Bool               // calls that have waited are being released
+	pressed   atomic.Bool               // the last result since then was slow or a failure
 	took      atomic.Int64              // latency of the last success; since then or under slow start, of a later result that took longer
 	streak    failureStreak             // guarded by Circuit.mu
 	answered  atomic.Int64              // when the last request that succeeded was sent
@@ -84,7 +85,11 @@ func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
 		l.done(now.Add(-r.Took), now, r.Server)
 	}
 	at := now.Sub(c.breaker.origin)
-	held := s.releasing.Load() || l != nil
+	releasing := s.releasing.Load()
+	if releasing && r.Server != outcome.Silent {
+		s.pressed.Store(r.Server == outcome.Fails || isSlow(c.baseline.Get(), r.Took))
+	}
+	held := releasing || l != nil
 	if r.Server == outcome.Works || held && int64(r.Took) > s.took.Load() {
 		s.took.Store(int64(r.Took))
 	}

@@ -105,7 +105,8 @@ func (c *Circuit) Slow() bool {
 	return c.outage.slow
 }
 
-// startRelease plans the release of the calls that wait. It takes no longer than the first of them has waited. The circuit is locked.
+// startRelease plans the release of the calls that wait. It takes no longer than the first of them has waited, as long as the
+// results are quick successes. The circuit is locked.
 func (c *Circuit) startRelease(now time.Time) {
 	w, calls := c.waiting, c.waitingCalls()
 	if w == nil {
@@ -192,13 +193,18 @@ func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 	if next := w.release.Next(); now.Before(next) {
 		return next
 	}
-	took := time.Duration(w.circuit.closed.Load().took.Load())
-	e := w.queue.InTime(now.Add(took))
+	closed := w.circuit.closed.Load()
+	e := w.queue.InTime(now.Add(time.Duration(closed.took.Load())))
 	p, rejected := w.circuit.admit(now, e.Route)
 	if rejected != nil {
 		return rejected.NotBefore
 	}
-	w.release.Take(now)
+	least := time.Duration(0)
+	if closed.pressed.Load() {
+		// The server cannot do more.
+		least = w.circuit.breaker.rules.Cooldown
+	}
+	w.release.Take(now, least)
 	w.queue.Grant(e, p)
 	return time.Time{}
 }

@@ -276,6 +276,58 @@ func TestWaiting_ends(t *testing.T) {
 	})
 }
 
+// L2: while the server is slow or fails again, at most one call is released in each Cooldown.
+func TestWaiting_releaseSlowsDown(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		result  Result
+		slowest time.Duration // between two calls
+	}{
+		{"quick failures", Result{Server: outcome.Fails, Took: time.Millisecond}, DefaultCooldown},
+		{"slow responses", Result{Server: outcome.Works, Took: slowFailure}, DefaultCooldown},
+		{"usual responses", Result{Server: outcome.Works, Took: usualLatency}, 5 * time.Millisecond},
+	} {
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			o := away(t, Rules{}, 6*time.Millisecond, 0)
+			o.back = time.Now().Add(time.Second)
+			first, bad := 0, 0
+			o.takes = func(n int) Result { // the 20th to 60th call
+				if first == 0 {
+					first = n
+				}
+				if n < first+20 || n > first+60 || bad == 4 {
+					return Result{Server: outcome.Works, Took: time.Millisecond}
+				}
+				if tt.result.Server == outcome.Fails {
+					bad++
+				}
+				return tt.result
+			}
+			for i := range 100 {
+				o.call(i, limits(t))
+			}
+			o.calls.Wait()
+			require.Len(t, o.ended, 100)
+			require.Equal(t, "open half-open", o.path()[:len("open half-open")])
+			times := o.at[first+5:]
+			gap, n := time.Duration(0), 0
+			for i := range times[1:] {
+				if d := times[i+1].Sub(times[i]); d >= tt.slowest {
+					n++
+					gap = max(gap, d)
+				}
+			}
+			if tt.slowest < DefaultCooldown {
+				require.Zero(t, n)
+				return
+			}
+			require.GreaterOrEqual(t, n, 2)
+			require.LessOrEqual(t, gap, DefaultCooldown+slowFailure)
+			o.nothingLeft(t)
+		})
+	}
+}
+
 // L2: new calls do not wait behind those that have waited, unless slow start limits both.
 func TestWaiting_newCallsDoNotWait(t *testing.T) {
 	for _, slow := range []bool{false, true} {

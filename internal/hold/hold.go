@@ -81,11 +81,11 @@ type Release struct {
 
 // Begin plans the release of a number of calls: one in each interval, but all within the longest time.
 func (r *Release) Begin(now time.Time, calls int, interval, longest time.Duration) {
-	*r = Release{next: now, interval: max(min(interval, longest/time.Duration(max(calls, 1))), 0)}
+	*r = Release{next: now, interval: min(interval, longest/time.Duration(max(calls, 1)))}
 }
 
 // Next returns when the next call may be released.
 func (r *Release) Next() time.Time { return r.next }
 
-// Take notes that a call is released.
-func (r *Release) Take(now time.Time) { r.next = now.Add(r.interval) }
+// Take notes that a call is released. least is the least interval until the next one.
+func (r *Release) Take(now time.Time, least time.Duration) { r.next = now.Add(max(r.interval, least)) }

@@ -72,20 +72,22 @@ func TestRelease(t *testing.T) {
 		name              string
 		calls             int
 		interval, longest time.Duration
+		least             time.Duration
 		want              time.Duration // between two calls
 	}{
-		{"one in each interval", 10, s, time.Minute, s},
-		{"all within the longest time", 100, s, 10 * s, s / 10},
-		{"no call", 0, s, time.Minute, s},
-		{"no time", 10, s, 0, 0},
-		{"a clock that was set back", 10, s, -s, 0},
+		{"one in each interval", 10, s, time.Minute, 0, s},
+		{"all within the longest time", 100, s, 10 * s, 0, s / 10},
+		{"no call", 0, s, time.Minute, 0, s},
+		{"a least interval", 100, s, 10 * s, 3 * s, 3 * s},
+		{"no time", 10, s, 0, 0, 0},
+		{"a clock that was set back", 10, s, -s, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var r Release
 			require.False(t, epoch.Before(r.Next()), "the zero value releases at once")
 			r.Begin(epoch, tt.calls, tt.interval, tt.longest)
 			require.Equal(t, epoch, r.Next(), "the first one at once")
-			r.Take(epoch.Add(s))
+			r.Take(epoch.Add(s), tt.least)
 			require.Equal(t, epoch.Add(s+tt.want), r.Next())
 		})
 	}
