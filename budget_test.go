@@ -136,6 +136,42 @@ func TestBudget_retriesOfARefusedCall(t *testing.T) {
 	})
 }
 
+// L1: a failure that comes in less than half of a usual response has cost the server little. Of failures that take as long as responses
+// half come sooner than the median, by chance.
+func TestBudget_costOfAFailure(t *testing.T) {
+	const usual = 100 * time.Millisecond
+	for _, row := range []struct {
+		name    string
+		took    time.Duration
+		retries int // with five tokens
+	}{
+		{"at once", 0, 10},
+		{"in less than half of it", 49 * time.Millisecond, 10},
+		{"in half of it", 50 * time.Millisecond, 5},
+		{"later", 150 * time.Millisecond, 5},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(after(usual, status(http.StatusOK)))
+			transport := &resilienthttp.Transport{
+				Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: never(),
+				Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
+				Policy: resilienthttp.Policy{MaxAttempts: 99, Backoff: resilienthttp.Constant(0)},
+			}
+			readAll(t, roundTrip(t, transport, get(t)))
+			base = script(after(row.took, status(http.StatusInternalServerError)))
+			begun := time.Now()
+			retries := 0
+			for _, a := range tripped(t, transport, get(t))[1:] {
+				if a.Start.Sub(begun) != time.Duration(retries+1)*row.took {
+					break // it has waited for a token
+				}
+				retries++
+			}
+			require.Equal(t, row.retries, retries)
+		})
+	}
+}
+
 // §4.23: each default written out has the effect of the zero value.
 func TestBudget_defaultsWrittenOut(t *testing.T) {
 	type budget = resilienthttp.Budget

@@ -15,7 +15,7 @@ import (
 // The cost of a retry in tokens, after a failure that has cost the server little.
 const (
 	unsentCost = 0.1 // it has not got the request
-	quickCost  = 0.5 // it failed sooner than a usual response comes
+	quickCost  = 0.5 // it failed in less than half of a usual response
 )
 
 const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
@@ -135,7 +135,7 @@ func (c *call) costOf(last *attempt) float64 {
 	switch {
 	case last.report.work == outcome.NotSent:
 		return unsentCost
-	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && last.report.Latency >= usual:
+	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && 2*last.report.Latency >= usual:
 		return 1
 	}
 	return quickCost
