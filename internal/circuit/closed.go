@@ -19,7 +19,7 @@ type closed struct {
 	pressed   atomic.Bool               // the last result since then was slow or a failure
 	took      atomic.Int64              // latency of the last success; since then or under slow start, of a later result that took longer
 	streak    failureStreak             // guarded by Circuit.mu
-	answered  atomic.Int64              // when the last request that succeeded was sent
+	answered  atomic.Int64              // when the last request that succeeded was sent, and a nanosecond; 0: there is none
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
 }
 
@@ -96,7 +96,7 @@ func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
 	switch r.Server {
 	case outcome.Works:
 		s.resultsAt(&c.breaker.rules, at).successes.Add(1)
-		s.answered.Store(int64(at - r.Took))
+		s.answered.Store(int64(at-r.Took) + 1)
 		if s.failing.Load() {
 			s.failing.Store(false)
 		}
@@ -120,7 +120,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
 	s.resultsAt(rules, at).failures.Add(1)
-	if answered := time.Duration(s.answered.Load()); !rules.Static && at-r.Took < answered && answered <= at {
+	if answered := time.Duration(s.answered.Load()) - 1; !rules.Static && at-r.Took < answered && answered <= at {
 		// The server has answered a later request, so this failure is its own and not that of the server.
 		return nil
 	}

@@ -109,7 +109,9 @@ func (b *bucket) mayProbe(now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		may, proven = true, proven || d.proof != unproven
+		// A count that is late looks as if others had used nearly all before this process did.
+		late := d.usedByOthers() > 0 && 4*d.own <= d.base
+		may, proven = true, proven || d.proof != unproven && !late
 		unit := d.inexact()
 		soon = soon && unit > 0 && now.Sub(d.at) >= unit/4
 	}
