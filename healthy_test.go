@@ -186,13 +186,16 @@ func TestOwnBody(t *testing.T) {
 				if err == nil {
 					_ = resp.Body.Close()
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				require.Len(t, attempts, 1)
+				if row.length == 1 && err == nil {
+					return // the server had the byte that was promised, and its answer came before the error of the body
+				}
 				require.Error(t, err)
 				if row.text != "" {
 					require.ErrorIs(t, err, broken)
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				require.Len(t, attempts, 1)
 				require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
 			})
 		}
