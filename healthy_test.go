@@ -27,6 +27,7 @@ type stranger struct {
 	request  func(t *testing.T, random *rand.Rand) *http.Request
 	deadline func(took time.Duration) time.Duration // of its calls; nil: that of all
 	status   func(random *rand.Rand) int            // of its responses; nil: 200
+	least    float64                                // part of the healthy calls that is served
 }
 
 func strangers() []stranger {
@@ -49,14 +50,14 @@ func strangers() []stranger {
 		}
 	}
 	return []stranger{
-		{"one tenant fails", get, nil, func(random *rand.Rand) int { return []int{500, 502, 503}[random.IntN(3)] }},
-		{"broken uploads of unknown length", upload(-1), nil, nil},
-		{"broken short uploads", upload(3000), nil, nil},
-		{"deadlines of half a response", get, fraction(.5), nil},
-		{"deadlines of nearly a response", get, fraction(.95), nil},
-		{"deadlines too short for a report", report, fraction(10), nil},
-		{"slow uploads: 408", get, nil, func(*rand.Rand) int { return http.StatusRequestTimeout }},
-		{"callers that go: 499 of a gateway", get, nil, func(*rand.Rand) int { return 499 }},
+		{"one tenant fails", get, nil, func(random *rand.Rand) int { return []int{500, 502, 503}[random.IntN(3)] }, .95},
+		{"broken uploads of unknown length", upload(-1), nil, nil, .99},
+		{"broken short uploads", upload(3000), nil, nil, .99},
+		{"deadlines of half a response", get, fraction(.5), nil, .99},
+		{"deadlines of nearly a response", get, fraction(.95), nil, .99},
+		{"deadlines too short for a report", report, fraction(10), nil, .99},
+		{"slow uploads: 408", get, nil, func(*rand.Rand) int { return http.StatusRequestTimeout }, .99},
+		{"callers that go: 499 of a gateway", get, nil, func(*rand.Rand) int { return 499 }, .99},
 	}
 }
 
@@ -66,8 +67,8 @@ func (r brokenReader) Read([]byte) (int, error) { return 0, r.err }
 
 // §4.15: the server is healthy, and most calls fail because of their caller: a tenant that only their body, query or header names,
 // a broken body, a short deadline. The healthy rest is served as by a bare client, whatever its share. Where little is sent and
-// little works, chance may look like an outage: so one in twenty healthy calls may be lost. (Of the tenant's row one in 65 is on the average,
-// because in one of the 80 draws the first thirty calls all fail. One of thirty runs lost one in 35. The other rows lose none.)
+// little works, chance may look like an outage: so the tenant's row may lose one in twenty healthy calls. It loses one in 65 on the
+// average, because in one of the 80 draws the first thirty calls all fail. The other rows lose none.
 func TestHealthyServer(t *testing.T) {
 	for _, s := range strangers() {
 		t.Run(s.name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestHealthyServer(t *testing.T) {
 					calls.Wait()
 				})
 			}
-			require.GreaterOrEqual(t, float64(served.Load()), .95*float64(healthy.Load()), "%d of %d healthy calls", served.Load(), healthy.Load())
+			require.GreaterOrEqual(t, float64(served.Load()), s.least*float64(healthy.Load()), "%d of %d healthy calls", served.Load(), healthy.Load())
 		})
 	}
 }
@@ -169,7 +170,12 @@ func TestOwnBody(t *testing.T) {
 				continue // the server gets what there is, and answers
 			}
 			t.Run(fmt.Sprintf("%s, HTTP/2 %t", row.name, http2), func(t *testing.T) {
-				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(io.Discard, r.Body)
+					if row.text == "" {
+						<-r.Context().Done() // an answer to what was promised would come before the error of the body
+					}
+				}))
 				srv.EnableHTTP2 = http2
 				srv.StartTLS()
 				defer srv.Close()
@@ -186,16 +192,13 @@ func TestOwnBody(t *testing.T) {
 				if err == nil {
 					_ = resp.Body.Close()
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				require.Len(t, attempts, 1)
-				if row.length == 1 && err == nil {
-					return // the server had the byte that was promised, and its answer came before the error of the body
-				}
 				require.Error(t, err)
 				if row.text != "" {
 					require.ErrorIs(t, err, broken)
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				require.Len(t, attempts, 1)
 				require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
 			})
 		}

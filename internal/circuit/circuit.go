@@ -260,7 +260,7 @@ func (c *Circuit) Late(took time.Duration) bool { return took >= minTimeout(c.ba
 // closed, none has.
 func (c *Circuit) AnsweredSince(sent time.Time) bool {
 	s := c.closed.Load()
-	return s != nil && time.Duration(s.answered.Load()) > max(sent.Sub(c.breaker.origin)+1, 0)
+	return s != nil && s.lastAnswered() > max(sent.Sub(c.breaker.origin), -1)
 }
 
 // Usual returns the median latency of successes; 0: unknown.

@@ -19,7 +19,7 @@ type closed struct {
 	pressed   atomic.Bool               // the last result since then was slow or a failure
 	took      atomic.Int64              // latency of the last success; since then or under slow start, of a later result that took longer
 	streak    failureStreak             // guarded by Circuit.mu
-	answered  atomic.Int64              // when the last request that succeeded was sent, and a nanosecond; 0: there is none
+	answered  atomic.Int64              // when the last request that succeeded was sent, and a nanosecond: see lastAnswered
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
 }
 
@@ -112,6 +112,9 @@ func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
 	return nil
 }
 
+// lastAnswered returns when the last request that succeeded was sent, since the origin. It is negative if there is none.
+func (s *closed) lastAnswered() time.Duration { return time.Duration(s.answered.Load()) - 1 }
+
 // failed counts a failure, and opens the circuit if there are too many. The circuit is locked.
 func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if c.closed.Load() != s {
@@ -120,7 +123,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
 	s.resultsAt(rules, at).failures.Add(1)
-	if answered := time.Duration(s.answered.Load()) - 1; !rules.Static && at-r.Took < answered && answered <= at {
+	if answered := s.lastAnswered(); !rules.Static && at-r.Took < answered && answered <= at {
 		// The server has answered a later request, so this failure is its own and not that of the server.
 		return nil
 	}
