@@ -1,6 +1,7 @@
 package resilienthttp_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -354,6 +355,42 @@ func TestBudget_hang(t *testing.T) {
 				return status(200)(r)
 			})
 			require.LessOrEqual(t, int(lostCalls(t, tr, 10*time.Second, to+2*time.Second, time.Second/300, from, to)), row.most)
+		})
+	}
+}
+
+// L1: after a timeout the retry takes all tokens. A 409 says that the server is still at work on the attempt that timed out, so
+// the tokens return, and the call asks again.
+func TestBudget_stillAtWork(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		deadline time.Duration
+		retries  []int // what the server answers to them
+		want     int
+		requests int
+	}{
+		{"one 409", time.Minute, []int{409, 201}, 201, 3},
+		{"one 409, without a deadline", 0, []int{409, 201}, 201, 3},
+		{"two", time.Minute, []int{409, 409, 201}, 201, 4},
+		{"a third is the result", time.Minute, []int{409, 409, 409}, 409, 4},
+		{"a 500 has failed, so the tokens are spent", time.Minute, []int{500, 201}, 500, 2},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			steps := []step{hanging}
+			for _, code := range row.retries {
+				steps = append(steps, status(code))
+			}
+			tr := &resilienthttp.Transport{Base: script(steps...), Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+			ctx := t.Context()
+			if row.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
+				defer cancel()
+			}
+			resp := roundTrip(t, tr, newCall(ctx, t, http.MethodPost, "x"))
+			readAll(t, resp)
+			require.Equal(t, row.want, resp.StatusCode)
+			require.Len(t, resilienthttp.Attempts(resp), row.requests)
 		})
 	}
 }

@@ -257,6 +257,10 @@ func (c *call) exchangeRetry() {
 	c.retries.permit = retrybudget.Permit{}
 	c.retries.later = append(c.retries.later, a)
 	c.exchange(a)
+	if c.last.outcome.Trouble == outcome.Busy {
+		// The server is at work on an earlier attempt, so this retry has not failed, and has cost it little.
+		a.permits.tokens.Cancel()
+	}
 	// One success is rewarded once: a second attempt has tokens of its own.
 	won := c.last.hasFinalResponse() && c.last.kind != kindSecond
 	a.permits.tokens.Done(retrybudget.Result{
