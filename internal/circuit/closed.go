@@ -34,7 +34,8 @@ type failureStreak struct {
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
-	slowest  time.Duration // highest latency of the whole streak
+	quickest time.Duration // lowest latency of the whole streak
+	slowest  time.Duration // highest
 	inFlight int           // other attempts in flight when it began
 	routes   routes        // of the attempts
 }
@@ -134,13 +135,13 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		if sum.results <= minStreak && c.outage.ratio > 0 {
 			ratio = min(ratio, c.outage.ratio) // it has just closed
 		}
-		*streak = failureStreak{since: at, ratio: ratio, inFlight: r.InFlight}
+		*streak = failureStreak{since: at, ratio: ratio, inFlight: r.InFlight, quickest: r.Took}
 	} else if at-streak.since > rules.Window {
 		streak.attempts, streak.timeouts, streak.since = 0, 0, at
 	}
 	streak.attempts++
 	streak.routes.add(r.Route)
-	streak.slowest = max(streak.slowest, r.Took)
+	streak.quickest, streak.slowest = min(streak.quickest, r.Took), max(streak.slowest, r.Took)
 	if r.TimeOut {
 		streak.timeouts++
 		if usual := c.baseline.Get(); usual > 0 && r.Took >= suddenTimeout*usual {
@@ -159,7 +160,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		took = 0 // without timeouts there is no queue
 	}
 	c.noteOutage(streak, sum, now)
-	c.opening = &opening{opened: sum, slowest: streak.slowest, failed: now, failing: streak.routes}
+	c.opening = &opening{opened: sum, quickest: streak.quickest, slowest: streak.slowest, failed: now, failing: streak.routes}
 	c.opening.hold.Begin(now, rules.firstCooldown(took, c.outage.usual))
 	// State shows the results that opened the circuit: those of the streak, if all results together would not have done so.
 	if !rules.tooMany(sum.failures, sum.results, 0) {

@@ -14,13 +14,15 @@ import (
 // A probe may hang. So another one may follow after a cooldown, and a later result still counts: otherwise the
 // circuit of a server that is slower than the cooldown could never close.
 type opening struct {
-	hold    hold.Hold
-	opened  tally         // the results that opened the circuit
-	failed  time.Time     // the last failure
-	slowest time.Duration // highest latency of a failure since the circuit was last closed
+	hold     hold.Hold
+	opened   tally         // the results that opened the circuit
+	failed   time.Time     // the last failure
+	quickest time.Duration // lowest latency of the failures that opened the circuit
+	slowest  time.Duration // highest latency of a failure since the circuit was last closed
 
 	failedProbes int
-	failing      routes // those that have failed in the outage, or are being tested
+	lastFailure  time.Duration // latency of the last of them
+	failing      routes        // those that have failed in the outage, or are being tested
 
 	halfOpen     bool          // a probe was sent since the last change to open
 	results      tally         // results of probes since then
@@ -54,6 +56,10 @@ func (c *Circuit) probe(now time.Time, route uint64) Permit {
 	return p
 }
 
+// hasQueue reports whether the last failed probe took much longer than the quickest failure at the beginning. A server that waits
+// for its database fails as slowly at the beginning. So this one has a queue, which the calls of other clients fill, for example.
+func (o *opening) hasQueue() bool { return o.lastFailure >= MinSlow(o.quickest) }
+
 // describe returns the Opening, of which a nil one is zero.
 func (o *opening) describe() Opening {
 	if o == nil {
@@ -74,7 +80,7 @@ func (c *Circuit) doneProbe(p Permit, r Result, now time.Time) *Change {
 	case outcome.Fails:
 		o.results.failures++
 		o.failedProbes++
-		o.failed = now
+		o.failed, o.lastFailure = now, r.Took
 		o.slowest = max(o.slowest, r.Took)
 	case outcome.Works, outcome.Rejects:
 		// It works, so slow start does not limit it, as it does those that have failed.
@@ -115,7 +121,9 @@ func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 		}
 		next := new(closed)
 		next.took.Store(int64(o.lastResponse))
-		next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), &c.outage, o.slowest, o.lastResponse, now))
+		if c.outage.slow || o.hasQueue() {
+			next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), &c.outage, o.slowest, o.lastResponse, now))
+		}
 		change := c.changed(from, Closed, now)
 		c.opening, c.outage.routes = nil, o.failing
 		c.closed.Store(next)

@@ -101,34 +101,39 @@ func TestOpening_probes(t *testing.T) {
 	}
 }
 
-// The circuit closes gradually if any failure since it first opened was slow, and slower
-// than the responses to the probes.
+// The circuit closes gradually after timeouts, or if probes fail more slowly than the failures that opened it, unless
+// the responses to the probes are slower still.
 func TestOpening_slowStart(t *testing.T) {
 	const quick, slow = 10 * time.Millisecond, 500 * time.Millisecond
 	for _, tt := range []struct {
 		name   string
-		opened time.Duration // latency of the failure that opened it
-		probes string        // q, s: quick and slow successes; Q, S: quick and slow failures; t: slower than slow
+		opened byte   // T: a timeout opens it; otherwise as in probes
+		probes string // q, s: quick and slow successes; Q, S: quick and slow failures; t: slower than slow
 		want   bool
 	}{
-		{"timeout", slow, "qqq", true},
-		{"quick failure", quick, "qqq", false},
-		{"quick failure, a probe fails slowly", quick, "Sqqq", false},
-		{"quick failure, a probe fails slowly beside successes", quick, "qSq", false},
-		{"timeout, then a quick failure", slow, "Qqqq", true},
-		{"timeout, responses are slower", slow, "qqt", false},
-		{"timeout, responses are as slow", slow, "qqs", true},
+		{"timeout", 'T', "qqq", true},
+		{"quick failure", 'Q', "qqq", false},
+		{"quick failure, probes fail as quickly", 'Q', "QQqqq", false},
+		{"quick failure, a probe fails slowly", 'Q', "QSqqq", true},
+		{"quick failure, a probe fails slowly beside successes", 'Q', "qSq", true},
+		{"quick failure, a probe fails slowly, and the next quickly", 'Q', "SQqqq", false},
+		{"slow error, probes fail as slowly", 'S', "SSqqq", false},
+		{"timeout, then a quick failure", 'T', "Qqqq", true},
+		{"timeout, responses are slower", 'T', "qqt", false},
+		{"timeout, responses are as slow", 'T', "qqs", true},
+		{"a probe fails slowly, responses are slower", 'Q', "Sqqt", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{MinRequests: 1})
 			b.done(b.must(t, epoch), Result{Server: outcome.Works, Took: quick}, epoch)
 			at := epoch.Add(time.Minute)
-			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: tt.opened, TimeOut: tt.opened == slow}, at)
+			latency := map[byte]time.Duration{'q': quick, 'Q': quick, 's': slow, 'S': slow, 'T': slow, 't': slow + 1}
+			b.done(b.must(t, at), Result{Server: outcome.Fails, Took: latency[tt.opened], TimeOut: tt.opened == 'T'}, at)
 			for _, c := range []byte(tt.probes) {
 				if until, rejects := b.rejects(at); rejects {
 					at = until
 				}
-				r := Result{Server: outcome.Works, Took: map[byte]time.Duration{'q': quick, 'Q': quick, 's': slow, 'S': slow, 't': slow + 1}[c]}
+				r := Result{Server: outcome.Works, Took: latency[c]}
 				if c < 'a' {
 					r.Server = outcome.Fails
 				}

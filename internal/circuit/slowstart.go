@@ -8,8 +8,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
-// slowStart limits the requests in flight after timeouts have opened a circuit and it has
-// closed again. All requests at once would fill the server's queue again. The limit grows as
+// slowStart limits the requests in flight after a circuit has closed again, if timeouts had opened it, or if its failures became
+// slower. All requests at once would fill the server's queue again. The limit grows as
 // responses succeed, and shrinks when too many fail slowly, like TCP's congestion window. A limit below
 // one means a pause after each request: with 1/3, the pause is twice the latency of the request.
 //
@@ -39,10 +39,9 @@ const (
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
-// latency. It is nil if few failures were timeouts, or if the slowest was quicker than the response: then the server has no long
-// queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
+// latency. It is nil if the slowest failure was quicker than the response: then the server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
-	if rules.Static || !before.slow || slowestFailure < response {
+	if rules.Static || slowestFailure < response {
 		return nil
 	}
 	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, usualFailures: before.ratio, size: newSize, quiet: now, cut: now}

@@ -44,21 +44,19 @@ func (l *slowStart) fill(now time.Time) (n int) {
 	return n
 }
 
-func TestSlowStart_afterTimeoutsOnly(t *testing.T) {
+func TestSlowStart_begins(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		rules       *Rules
 		worst, took time.Duration
-		overload    bool // a third of the failures were timeouts
 		want        bool
 	}{
-		{"timeouts", defaultRules(), outageLatency, usualLatency, true, true},
-		{"slow errors", defaultRules(), outageLatency, usualLatency, false, false},
-		{"faster than responses are now", defaultRules(), outageLatency, time.Second, true, false},
-		{"static", &Rules{Static: true}, outageLatency, usualLatency, true, false},
+		{"slow failures", defaultRules(), outageLatency, usualLatency, true},
+		{"faster than responses are now", defaultRules(), outageLatency, time.Second, false},
+		{"static", &Rules{Static: true}, outageLatency, usualLatency, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, usualLatency, &outage{usual: time.Second, slow: tt.overload}, tt.worst, tt.took, epoch) != nil)
+			require.Equal(t, tt.want, newSlowStart(tt.rules, usualLatency, &outage{usual: time.Second}, tt.worst, tt.took, epoch) != nil)
 		})
 	}
 }
