@@ -62,10 +62,20 @@ func architectureCases() []architectureCase {
 			get(later), usual(), []step{failing(&net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}), status(200)}, 1, "error", nil,
 		},
 		{
-			"a GET times out, the budget is empty, and no other retry after a timeout is in flight", "nothing can bring its five tokens back: `pay`, `MayAwait`",
+			"a GET times out, the budget is empty, and no other retry after a timeout is in flight", "nothing can bring its tokens back: `pay`, `MayAwait`",
 			get(later), &resilienthttp.Transport{
-				Policy: resilienthttp.Policy{AttemptTimeout: soon}, Budget: tokens(0), Breaker: never(),
+				Policy: resilienthttp.Policy{AttemptTimeout: soon}, Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1}, Breaker: never(),
 			}, []step{hanging, status(200)}, 1, "error", resilienthttp.ErrBudgetExhausted,
+		},
+		{
+			"a POST with its key times out, and its retry gets a 409", "the server is at work on the first attempt, so the tokens return: `exchangeRetry`",
+			post, &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: soon}}, []step{hanging, status(409), status(201)}, 3, "201", nil,
+		},
+		{
+			"a GET with `MaxAttempts: 2` and an empty budget gets three 429s with `Retry-After: 5`", "the limit paces the call: `isAsked`, `paceTurn`",
+			get(time.Minute), &resilienthttp.Transport{
+				Policy: resilienthttp.Policy{MaxAttempts: 2}, Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1},
+			}, []step{status(429, "Retry-After", "5"), status(429, "Retry-After", "5"), status(429, "Retry-After", "5"), status(200)}, 4, "200", nil,
 		},
 		{
 			"a GET at a `Breaker` with `MaxWait: -1` that opens at the failure", "the circuit would reject the retry: `isRejected`",

@@ -7,7 +7,17 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
+
+// The cost of a retry in tokens, after a failure that has cost the server little.
+const (
+	unsentCost = 0.1 // it has not got the request
+	quickCost  = 0.5 // it failed in less than half of a usual response
+)
+
+const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
 
 // plan is the decision about one retry. Only plans connect two mechanisms: what the budget asks the circuit, what a quota or
 // another endpoint spares, and which retries wait for one another. Three questions are asked in this order, and the first no is
@@ -119,10 +129,20 @@ func (p *plan) mayRepeat() (reason error) {
 		return ErrSingleAttempt
 	case !p.replayable:
 		return ErrNotReplayable
-	case p.maxAttempts() <= 1, !p.isAsked() && (p.number >= p.maxAttempts() || p.isLastWait()), p.usedAllTime():
+	case !p.hasAttemptLeft():
 		return p.whyNoAttempt()
 	}
 	return nil
+}
+
+func (p *plan) hasAttemptLeft() bool {
+	switch {
+	case p.maxAttempts() <= 1, p.usedAllTime():
+		return false
+	case p.isAsked(): // the server paces the call
+		return true
+	}
+	return p.number < p.maxAttempts() && !p.isLastWait()
 }
 
 // harmless reports whether a second request cannot do the work a second time, or may.
@@ -207,7 +227,7 @@ func (p *plan) pay() (reason error) {
 	timedOut := !p.moves() && p.last.timedOut()
 	switch {
 	case p.pace == paceHeld: // the circuit paces it, or has paced the attempt before the Retry-After
-	case timedOut && p.mayAwait():
+	case timedOut && p.mayQueue():
 		if !p.record.bucket.MayAwait(&p.budget.rules, p.now) {
 			return ErrBudgetExhausted
 		}
@@ -221,9 +241,53 @@ func (p *plan) pay() (reason error) {
 	return nil
 }
 
+// mayQueue reports whether a retry may wait for tokens. A batch call must not take the turn of another one,
+// and a list of several endpoints has other servers.
+func (p *plan) mayQueue() bool {
+	return p.record.bucket != nil && p.route.Alone() && p.priority != PriorityBatch &&
+		!p.budget.Static && !p.breaker.Static && p.breaker.MaxWait >= 0
+}
+
+// await waits until a retry after a timeout has its tokens, or one without tokens its turn.
+func (p *plan) await() *Error {
+	now, bucket := time.Now(), p.record.bucket
+	limits := waitqueue.Limits{Ctx: p.ctx, Since: p.start}
+	var ok bool
+	if p.pace == paceQueued {
+		limits.MaxWait = min(maxHoldSlow, p.room(now))
+		p.retries.permit, ok = bucket.Await(&p.budget.rules, now, limits)
+	} else {
+		limits.MaxWait, limits.Class = p.leftForTurn(now), p.class
+		p.retries.permit, ok = bucket.AwaitTurn(p.cost(), &p.budget.rules, now, limits)
+		if ok { // turns come together, and in the instant of a new call
+			_ = sleep.Context(p.ctx, randomUpTo(turnSpread))
+		}
+	}
+	if ended := p.ctx.Err(); ended != nil {
+		return p.canceled(ended)
+	}
+	if !ok {
+		return &Error{Reason: ErrBudgetExhausted}
+	}
+	return nil
+}
+
+// cost returns the tokens of the retry, by what the last attempt has cost the server.
+func (p *plan) cost() float64 {
+	last := p.last
+	usual := last.visit.Record.circuit.Usual()
+	switch {
+	case last.report.work == outcome.NotSent:
+		return unsentCost
+	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && 2*last.report.Latency >= usual:
+		return 1
+	}
+	return quickCost
+}
+
 func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	p.retries.permit, ok = p.takeTokens(retrybudget.Request{
-		Slow: slow, Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(), Cost: p.costOf(p.last),
+		Slow: slow, Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(), Cost: p.cost(),
 	}, p.now, p.record, p.last.visit.Record)
 	return ok
 }
@@ -236,7 +300,7 @@ func (p *plan) takesTurn() bool {
 		p.wait = 0
 	}
 	switch {
-	case !p.mayAwait(), p.leftForTurn(p.at()) < 0:
+	case !p.mayQueue(), p.leftForTurn(p.at()) < 0:
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed

@@ -8,17 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
-	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
-
-// The cost of a retry in tokens, after a failure that has cost the server little.
-const (
-	unsentCost = 0.1 // it has not got the request
-	quickCost  = 0.5 // it failed in less than half of a usual response
-)
-
-const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
 
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
@@ -97,48 +87,6 @@ func (c *call) leftForLimit(at time.Time) time.Duration {
 		return c.start.Add(longest).Sub(at)
 	}
 	return c.room(at)
-}
-
-// mayAwait reports whether a retry may wait for others. A batch call must not take the turn of another one,
-// and a list of several endpoints has other servers.
-func (c *call) mayAwait() bool {
-	return c.record.bucket != nil && c.route.Alone() && c.priority != PriorityBatch &&
-		!c.budget.Static && !c.breaker.Static && c.breaker.MaxWait >= 0
-}
-
-// await waits until a retry after a timeout has its tokens, or one without tokens its turn.
-func (c *call) await() *Error {
-	now, bucket := time.Now(), c.record.bucket
-	limits := waitqueue.Limits{Ctx: c.ctx, Since: c.start}
-	var ok bool
-	if c.retries.plan.pace == paceQueued {
-		limits.MaxWait = min(maxHoldSlow, c.room(now))
-		c.retries.permit, ok = bucket.Await(&c.budget.rules, now, limits)
-	} else {
-		limits.MaxWait, limits.Class = c.retries.plan.leftForTurn(now), c.retries.plan.class
-		c.retries.permit, ok = bucket.AwaitTurn(c.costOf(c.last), &c.budget.rules, now, limits)
-		if ok { // turns come together, and in the instant of a new call
-			_ = sleep.Context(c.ctx, randomUpTo(turnSpread))
-		}
-	}
-	if ended := c.ctx.Err(); ended != nil {
-		return c.canceled(ended)
-	}
-	if !ok {
-		return &Error{Reason: ErrBudgetExhausted}
-	}
-	return nil
-}
-
-func (c *call) costOf(last *attempt) float64 {
-	usual := last.visit.Record.circuit.Usual()
-	switch {
-	case last.report.work == outcome.NotSent:
-		return unsentCost
-	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && 2*last.report.Latency >= usual:
-		return 1
-	}
-	return quickCost
 }
 
 // noteNotBefore finds the earliest time for another call when this one has failed: the end of the wait that the last
@@ -233,7 +181,7 @@ func (c *call) reserve(response time.Duration) time.Duration {
 
 func (c *call) prepareRetry() error {
 	if pace := c.retries.plan.pace; pace == paceQueued || pace == paceTurn {
-		if err := c.await(); err != nil {
+		if err := c.retries.plan.await(); err != nil {
 			return err
 		}
 	}
