@@ -51,7 +51,8 @@ type Breaker struct {
 
 	// MaxWait is how long a call may wait, from its beginning, for a server that fails. Zero means until its deadline,
 	// at most 30 s, and 10 s without a deadline; 3 s if a third of the failures were timeouts. A negative duration means that calls
-	// are rejected at once, as does zero with Static.
+	// are rejected at once, as does zero with Static. With zero, a call that was never sent is sent once at the end of its wait,
+	// unless a third of the failures were timeouts; with MaxWait set, it ends with ErrBreakerOpen.
 	MaxWait time.Duration
 
 	// Static disables adaptive behavior. The circuit then opens by FailureRatio alone, and the cooldown does not
@@ -174,7 +175,9 @@ func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) 
 	if a.kind == kindRetry {
 		e.RestsTo = c.retries.plan.restsTo
 	}
-	rejection := a.visit.Record.circuit.Wait(now, e)
+	// With MaxWait the caller has said when a call is to fail, and a list has other servers.
+	lastly := c.breaker.MaxWait == 0 && c.route.Alone()
+	rejection := a.visit.Record.circuit.Wait(now, e, lastly)
 	return e.Permit, rejection
 }
 

@@ -122,7 +122,8 @@ func fragile(cooldown time.Duration) *resilienthttp.Breaker {
 	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown}
 }
 
-// A call that was not sent waits as long as it may; its error says so. Without the right to wait it ends at once.
+// A call that was not sent waits as long as it may. Then it is sent once, unless MaxWait says when it is to fail or the server has too
+// much work; its error says how long it has waited. Without the right to wait it ends at once.
 func TestBreakerWait_howLong(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, row := range []struct {
@@ -132,21 +133,22 @@ func TestBreakerWait_howLong(t *testing.T) {
 		deadline time.Duration
 		age      time.Duration // of the outage
 		want     time.Duration
+		sent     bool
 	}{
-		{"no deadline: 10 s", &resilienthttp.Breaker{}, status(503), 0, 0, 10 * s},
-		{"a far deadline: 30 s", &resilienthttp.Breaker{}, status(503), time.Minute, 0, 30 * s},
-		{"a deadline: it ends just before", &resilienthttp.Breaker{}, status(503), 5 * s, 0, 5*s - ms},
-		{"MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 0, 0, 4 * s},
-		{"MaxWait and a near deadline: the deadline counts", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 3 * s, 0, 3*s - ms},
-		{"MaxWait and a far deadline: as long", &resilienthttp.Breaker{MaxWait: 40 * s}, status(503), time.Minute, 0, 40 * s},
-		{"negative MaxWait: not at all", &resilienthttp.Breaker{MaxWait: -1}, status(503), time.Minute, 0, 0},
-		{"static: not at all", &resilienthttp.Breaker{Static: true}, status(503), time.Minute, 0, 0},
-		{"static with MaxWait: as long", &resilienthttp.Breaker{Static: true, MaxWait: 4 * s}, status(503), 0, 0, 4 * s},
-		{"slow failures: 3 s", &resilienthttp.Breaker{}, hanging, time.Minute, 0, 3 * s},
-		{"slow failures, MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, hanging, time.Minute, 0, 4 * s},
-		{"it has failed for 19 s: as without", &resilienthttp.Breaker{}, status(503), time.Minute, 19 * s, 30 * s},
-		{"idle since it failed 21 s ago: it may be back", &resilienthttp.Breaker{}, status(503), time.Minute, 21 * s, 30 * s},
-		{"idle since it failed 21 s ago, MaxWait", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), time.Minute, 21 * s, 4 * s},
+		{"no deadline: 10 s", &resilienthttp.Breaker{}, status(503), 0, 0, 10 * s, true},
+		{"a far deadline: 30 s", &resilienthttp.Breaker{}, status(503), time.Minute, 0, 30 * s, true},
+		{"a deadline: it ends just before", &resilienthttp.Breaker{}, status(503), 5 * s, 0, 5*s - ms, true},
+		{"MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 0, 0, 4 * s, false},
+		{"MaxWait and a near deadline: the deadline counts", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 3 * s, 0, 3*s - ms, false},
+		{"MaxWait and a far deadline: as long", &resilienthttp.Breaker{MaxWait: 40 * s}, status(503), time.Minute, 0, 40 * s, false},
+		{"negative MaxWait: not at all", &resilienthttp.Breaker{MaxWait: -1}, status(503), time.Minute, 0, 0, false},
+		{"static: not at all", &resilienthttp.Breaker{Static: true}, status(503), time.Minute, 0, 0, false},
+		{"static with MaxWait: as long", &resilienthttp.Breaker{Static: true, MaxWait: 4 * s}, status(503), 0, 0, 4 * s, false},
+		{"slow failures: 3 s", &resilienthttp.Breaker{}, hanging, time.Minute, 0, 3 * s, false},
+		{"slow failures, MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, hanging, time.Minute, 0, 4 * s, false},
+		{"it has failed for 19 s: as without", &resilienthttp.Breaker{}, status(503), time.Minute, 19 * s, 30 * s, true},
+		{"idle since it failed 21 s ago: it may be back", &resilienthttp.Breaker{}, status(503), time.Minute, 21 * s, 30 * s, true},
+		{"idle since it failed 21 s ago, MaxWait", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), time.Minute, 21 * s, 4 * s, false},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			b := row.breaker
@@ -157,11 +159,18 @@ func TestBreakerWait_howLong(t *testing.T) {
 			time.Sleep(row.age)
 			begun, ctx := time.Now(), t.Context()
 			ctx = until(t, ctx, row.deadline)
-			_, err := tr.RoundTrip(get(t).WithContext(ctx))
-			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 			require.Equal(t, row.want, time.Since(begun))
 			require.NoError(t, ctx.Err(), "before the deadline")
+			if row.sent {
+				require.NoError(t, err)
+				require.Equal(t, "status 503", readAll(t, resp))
+				require.Equal(t, row.want, lastOf(t, resp).QueueWait)
+				require.Len(t, base.calls(), 2)
+				return
+			}
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
 			require.True(t, asError(t, err).NotBefore.After(time.Now()))
 			switch {
 			case row.want == 0:
@@ -287,7 +296,9 @@ func TestBreakerWait_layers(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := script(status(503))
-			tr := &resilienthttp.Transport{Base: base, Breaker: fragile(time.Hour), OwnsRetries: row.owns}
+			b := fragile(time.Hour)
+			b.MaxWait = 10 * time.Second
+			tr := &resilienthttp.Transport{Base: base, Breaker: b, OwnsRetries: row.owns}
 			tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
 			begun := time.Now()
 			err := row.call(t, tr)
@@ -1158,6 +1169,40 @@ func TestBreaker_brokenPath(t *testing.T) {
 	}
 	t.Logf("served %d of %d calls", served, calls)
 	assert.Greater(t, served, calls*17/20)
+}
+
+// L0: the calls of one customer fail, so often that the circuit is open, and those of another one work. They have the same route, so only
+// a request can show that. A bare client would serve them, so the second customer's call is served too, before its time ends.
+func TestBreaker_fewGoodCalls(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		fault  step
+		set    time.Duration // MaxWait
+		served bool
+	}{
+		{"errors", status(500), 0, true},
+		{"refused", refused, 0, true},
+		{"timeouts: the server has too much work", hanging, 0, false},
+		{"MaxWait says when a call is to fail", status(500), 2 * time.Second, false},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			b := fragile(time.Hour)
+			b.MaxWait = row.set
+			tr := &resilienthttp.Transport{Breaker: b, Base: failsAt(row.fault, status(200)), Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+			once(t, tr, "/things?fails")
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/things?works", "").WithContext(ctx))
+			require.NoError(t, ctx.Err(), "in time")
+			if !row.served {
+				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "status 200", readAll(t, resp))
+			require.Equal(t, resilienthttp.StateClosed, tr.State().Scopes[0].Breaker.State)
+		})
+	}
 }
 
 // Law L2: a server rejects most requests at once, and answers the others late. Calls are served as if there were no circuit: what

@@ -36,8 +36,9 @@ type outage struct {
 	routes routes // that failed in the outage and have not succeeded in it
 }
 
-// Wait waits for the Permit of a call that Admit has rejected.
-func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit]) *Rejection {
+// Wait waits for the Permit of a call that Admit has rejected. A call that was never sent, and has waited in vain, is sent as a
+// test if lastly is true: the server may work for this call, although it fails for all others.
+func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit], lastly bool) *Rejection {
 	switch joined, rejected := c.join(now, e); {
 	case !joined:
 		return rejected
@@ -45,7 +46,22 @@ func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit]) *Rejection {
 		return nil
 	}
 	now = time.Now()
+	if lastly && e.Sent == 0 && e.Ctx.Err() == nil && c.testLastly(now, e) {
+		return nil
+	}
 	return cmp.Or(c.Rejects(now), &Rejection{NotBefore: now})
+}
+
+// testLastly gives a call that has waited in vain the permit of a test, and reports whether it may. A server with too much work
+// gets no more of it.
+func (c *Circuit) testLastly(now time.Time, e *waitqueue.Entry[Permit]) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opening == nil || c.outage.slow {
+		return false
+	}
+	e.Permit = c.probe(now, e.Route)
+	return true
 }
 
 // join queues a call. One that must not wait has its result at once.

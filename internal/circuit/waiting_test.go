@@ -54,7 +54,7 @@ type Entry = waitqueue.Entry[Permit]
 
 func (c *Circuit) wait(now time.Time, l waitqueue.Limits) (Permit, *Rejection) {
 	e := &Entry{Limits: l}
-	rejected := c.Wait(now, e)
+	rejected := c.Wait(now, e, false)
 	return e.Permit, rejected
 }
 
@@ -274,6 +274,47 @@ func TestWaiting_ends(t *testing.T) {
 		require.Nil(t, o.ended[0], "it was a probe that failed, and waits again")
 		o.nothingLeft(t)
 	})
+}
+
+// L0: a call that has waited in vain is sent once before it ends, unless it was sent before, or the server has too much work.
+func TestWaiting_lastTest(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		sent   int
+		slow   bool // timeouts opened the circuit
+		lastly bool
+		tests  bool
+	}{
+		{"never sent", 0, false, true, true},
+		{"sent before", 1, false, true, false},
+		{"the server has too much work", 0, true, true, false},
+		{"it is to fail", 0, false, false, false},
+	} {
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			o := away(t, Rules{Cooldown: time.Hour}, 50*time.Millisecond, 0)
+			c := o.Find(host)
+			c.mu.Lock()
+			c.outage.slow = tt.slow
+			c.mu.Unlock()
+			l := limits(t)
+			l.MaxWait, l.Sent = time.Second, tt.sent
+			begun, e := time.Now(), &waitqueue.Entry[Permit]{Limits: l}
+			rejected := c.Wait(begun, e, tt.lastly)
+			require.Equal(t, time.Second, time.Since(begun))
+			require.Equal(t, !tt.tests, rejected != nil)
+			if !tt.tests {
+				return
+			}
+			e.Permit.Done(Result{Server: outcome.Works, Took: usualLatency}, time.Now())
+			require.Equal(t, HalfOpen, c.Status(time.Now()).State, "its success counts as that of a probe")
+			for range DefaultProbes - 1 {
+				p, rejected := c.Admit(time.Now(), func() uint64 { return 0 }, true)
+				require.Nil(t, rejected)
+				p.Done(Result{Server: outcome.Works, Took: usualLatency}, time.Now())
+			}
+			require.Equal(t, Closed, c.Status(time.Now()).State)
+		})
+	}
 }
 
 // L2: while the server is slow or fails again, at most one call is released in each Cooldown.
