@@ -235,6 +235,32 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return w.respond(at, "X-RateLimit-")
 			}
 		}, limiterLoad{1, 20, s, []string{"/"}, 10 * s}},
+		{"two counters of one limit, and others have used one up", .50, func(r *rand.Rand) limiterModel {
+			limit := 2000 + r.IntN(4000)
+			one, two := &fixedWindow{limit: limit, length: time.Hour}, &fixedWindow{limit: limit, length: time.Hour}
+			one.used = limit
+			return func(at time.Duration, _ string) (int, []any) {
+				w := one
+				if r.IntN(2) == 0 {
+					w = two
+				}
+				return w.respond(at, "X-RateLimit-")
+			}
+		}, limiterLoad{1, 5, s, []string{"/"}, 10 * s}},
+		{"customers whom only a body names, and one of them calls too often", .40, func(r *rand.Rand) limiterModel {
+			busy, limit, length := .5+r.Float64()*.4, 10+r.IntN(90), time.Duration(10+r.IntN(50))*s
+			customers := map[int]*fixedWindow{}
+			return func(at time.Duration, _ string) (int, []any) {
+				n := 0
+				if r.Float64() > busy {
+					n = 1 + r.IntN(10)
+				}
+				if customers[n] == nil {
+					customers[n] = &fixedWindow{limit: limit, length: length}
+				}
+				return customers[n].respond(at, "X-RateLimit-")
+			}
+		}, limiterLoad{1, 20, s, []string{"/"}, 10 * s}},
 		{"a quota that is refuted, and then gone", .95, func(r *rand.Rand) limiterModel {
 			until, limit := time.Duration(20+r.IntN(40))*s, 5+r.IntN(20)
 			return func(at time.Duration, _ string) (int, []any) {

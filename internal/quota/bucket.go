@@ -44,8 +44,13 @@ type knowledge struct {
 	dims      []dimension
 	clock     serverClock
 
-	rejectedRoute, rejectedPath uint64 // of the latest rejection: see Set.route
+	rejectedRoutes []uint64  // routes that were rejected, at most maxRejectedRoutes: see Set.route
+	rejectedPath   uint64    // of the latest rejection
+	asked, askedAt time.Time // until when the rejection of askedAt asks its calls to wait
 }
+
+// maxRejectedRoutes bounds the memory. If so many routes are rejected, the others are hardly different.
+const maxRejectedRoutes = 8
 
 // accountKey identifies the quotas of one credential in a scope. Servers count requests by credential,
 // not by client. Its strings are those of the Set.
@@ -62,7 +67,8 @@ type account struct {
 
 	limiter *Limiter
 	known   atomic.Bool // a response has shown a quota or was a rejection
-	mu      sync.Mutex  // guards all buckets of the account
+	mu      sync.Mutex  // guards all buckets of the account, and mixed
+	mixed   bool        // the server counts by something else too, for example by a customer whom only a body names: see noteMixed
 	general bucket
 }
 

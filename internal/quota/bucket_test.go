@@ -484,7 +484,7 @@ func (beginning) WaitEnds()                    {}
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
+		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false, false}, time.Hour, 1)
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())

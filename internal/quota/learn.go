@@ -35,12 +35,16 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		d.method, d.path = p.method, p.path
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
+		if b.showsAnother(d, &o, p) {
+			d.standing, b.account.mixed = refuted, true
+			b.releaseEvenly(now)
+		}
 		// They are read before learn changes them.
 		first, before := d.version == 0, d.remaining
 		current := d.learn(&o)
-		// A probe was served during such a wait, so one rejection does not hold other calls.
-		if o.rejected && !d.shownOnSuccess && !b.block.believes(b.inflight) {
-			d.silence()
+		// It may be about one of several counters, so one rejection does not hold other calls.
+		if o.rejected && b.account.mixed && !b.block.lasts(now, o.end.reset.Sub(now), b.inflight) {
+			d.standing = refuted
 		}
 		// A higher count begins a window, so the use of others is counted anew.
 		if first || d.remaining > before {
@@ -60,6 +64,16 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		}
 	}
 	b.judge(p, a, now)
+}
+
+// showsAnother reports whether a response shows much more of a quota than a response to an earlier request of the same route did,
+// although the quota has not had the time to refill. Then the server has several counters, for example one for each customer.
+func (b *bucket) showsAnother(d *dimension, o *observation, p *Permit) bool {
+	if d.standing != followed || o.rejected || !o.newer || d.limit <= 0 {
+		return false
+	}
+	_, changed := d.newLimit(&o.field)
+	return !changed && d.rises(o.field.Remaining, int64(b.version-p.version)+b.inflight, o.now)
 }
 
 // observed returns the observation of a response for the shared quota: the shortest window with

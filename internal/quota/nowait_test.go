@@ -99,16 +99,18 @@ func TestProbe(t *testing.T) {
 		{"another route is served: it has a quota of its own", []call{
 			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", limited, none}, {"/", 0, nil}, {"/other", ok, nil},
 		}},
-		{"another route is rejected too: one probe a window", []call{{"/", limited, none}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", 0, nil}}},
+		{"another route is rejected too: each is tried once", []call{
+			{"/", limited, none}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", limited, none}, {"/third", 0, nil}, {"/other", 0, nil},
+		}},
 		{"the reset is near: what is served then proves nothing", []call{{"/", limited, quotaHeader(10, 0, 1)}, {"/other", 0, nil}, {"/", 0, nil}}},
 		{"a global rejection: no test, and it holds a route of its own too", []call{
 			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", limited, global}, {"/other", 0, nil}, {"/third", 0, nil},
 		}},
 		{"another ID is served: the wait is over", []call{{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", ok, nil}}},
 		{"another ID is rejected too: one probe a window", []call{{"/v/1", limited, none}, {"/v/2", limited, none}, {"/v/3", 0, nil}, {"/v/1", 0, nil}}},
-		{"another ID was served: from then on eight rejections in a row hold the rest", slices.Concat(
+		{"another ID was served: from then on a rejection holds no other call", slices.Concat(
 			[]call{{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", limited, none}, {"/v/1", ok, nil}},
-			slices.Repeat([]call{{"/v/1", limited, none}}, 8), []call{{"/v/1", 0, nil}},
+			slices.Repeat([]call{{"/v/1", limited, none}}, 20), []call{{"/v/1", ok, nil}},
 		)},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
@@ -119,6 +121,70 @@ func TestProbe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// §4.17: two customers use one route with one credential, and each has a quota. Only the server knows that. What it serves of one while it
+// rejects the other shows it, so from then on rejections hold all calls only if nothing else comes back for as long as they ask.
+func TestQuota_mixed(t *testing.T) {
+	const s = time.Second
+	wait, all := []string{"Retry-After", "60"}, func(remaining int) []string { return quotaHeader(100, remaining, 60) }
+	for _, row := range []struct {
+		name          string
+		first, second []string // of a 429, and of the 200 after it
+	}{
+		{"all responses show counts", all(0), all(90)},
+		{"only rejections show them", all(0), nil},
+		{"a wait alone", wait, nil},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{MaxWait: -1})
+			require.Nil(t, respond(t, l, "/v/9", http.StatusOK, row.second...))
+			time.Sleep(s)
+			late := newExchange(t.Context(), l) // of the other customer: it is sent after the rejection has come, and no count holds it
+			late.Path, late.status = "/v/2", http.StatusOK
+			for i := 0; i < len(row.second); i += 2 {
+				late.header.Set(row.second[i], row.second[i+1])
+			}
+			require.Nil(t, respond(t, l, "/v/1", http.StatusTooManyRequests, row.first...))
+			time.Sleep(s)
+			for late.enter() != nil { // sooner or later a probe
+				time.Sleep(s)
+			}
+			late.done()
+			for range 59 {
+				require.Nil(t, respond(t, l, "/v/1", http.StatusTooManyRequests, row.first...), "it holds no other call")
+				time.Sleep(s)
+			}
+			require.Nil(t, respond(t, l, "/v/2", http.StatusOK, row.second...), "the other customer")
+			for range 61 {
+				require.Nil(t, respond(t, l, "/v/1", http.StatusTooManyRequests, row.first...))
+				time.Sleep(s)
+			}
+			held := 0
+			for range 3 {
+				if respond(t, l, "/v/1", http.StatusTooManyRequests, row.first...) != nil {
+					held++
+				}
+			}
+			require.GreaterOrEqual(t, held, 2, "nothing else has come back for a minute; one may be a probe")
+		})
+	}
+}
+
+// §4.17: what is served of another route says nothing about the quota of the rejected one: eight rejections in a row hold its calls.
+func TestQuota_notMixed(t *testing.T) {
+	bubble.Run(t, "another route", func(t *testing.T) {
+		l := with(Config{MaxWait: -1})
+		asks := []string{"Retry-After", "60"}
+		require.Nil(t, respond(t, l, "/reports", http.StatusTooManyRequests, asks...))
+		time.Sleep(time.Second)
+		require.Nil(t, respond(t, l, "/orders", http.StatusOK))
+		for range minStreak {
+			require.Nil(t, respond(t, l, "/reports", http.StatusTooManyRequests, asks...))
+			time.Sleep(200 * time.Millisecond)
+		}
+		require.NotNil(t, respond(t, l, "/reports", http.StatusOK))
+	})
 }
 
 // §4.17: what is served shortly before a reset that is rounded up proves nothing, so one rejection still holds the rest.
@@ -308,8 +374,12 @@ func TestTest_few(t *testing.T) {
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
+				most := []int{3, 3, 4}[i] // and probes of the calls that would be rejected, in a block already after a second
+				if path != "/v1/%d" {
+					most += maxRejectedRoutes // each is another route
+				}
 				require.GreaterOrEqual(t, sent, 2, "one at once, and one after eight seconds")
-				require.LessOrEqual(t, sent, []int{3, 3, 4}[i], "and probes of the calls that would be rejected, in a block already after a second")
+				require.LessOrEqual(t, sent, most)
 			})
 		}
 	}

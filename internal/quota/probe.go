@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // probes are single requests that are sent although nothing seems to be left: the count may be wrong or
 // late, its reset may be too far away, or it may concern other paths. After a first call was rejected, a
@@ -57,7 +60,6 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 	b.block.succeed(p.sent)
 	for i := range b.dims {
 		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version && d.exhausted(now) {
-			b.block.doubted = b.block.doubted || !p.otherRoute && b.beforeReset(p.sent, d)
 			d.silence()
 			b.releaseEvenly(now)
 		}
@@ -67,12 +69,15 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 // mayTest reports whether a request tests at once what only rejections of other paths have shown. Many servers limit each
 // method or customer. They do not say which, and show the count on rejections only.
 func (b *bucket) mayTest(p *Permit, now time.Time) bool {
-	if !b.heldByRejections(now) || !b.tests.may(now, b.tests.next) {
+	if b.tests.inFlight || !b.heldByRejections(now) {
 		return false
 	}
 	route, path := p.set.route(p.method, p.path)
-	p.otherRoute = route != b.rejectedRoute
-	return path != b.rejectedPath
+	p.otherRoute = !slices.Contains(b.rejectedRoutes, route)
+	if p.otherRoute && len(b.rejectedRoutes) < maxRejectedRoutes {
+		return true // each of them is rejected once
+	}
+	return path != b.rejectedPath && !now.Before(b.tests.next)
 }
 
 // heldByRejections reports whether calls wait for what only rejections have shown.

@@ -16,16 +16,15 @@ import (
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
 // them ask. A request to another path tests a block, and the first success of one that was sent later ends
 // it. If the first request after the reset of an exhausted quota is rejected again, the block
-// is twice as long, because other clients use the quota too. Once a probe was served meanwhile, the quota may be that of a
-// customer whom only the body of a request names. So from then on it holds others if nothing else comes back.
+// is twice as long, because other clients use the quota too. The quotas of a mixed account hold all calls only if nothing but
+// rejections comes back for as long as they ask.
 type block struct {
 	until time.Time // end of the block; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
 
-	doubted bool          // a probe was served although an exhausted quota held calls
-	streak  int64         // consecutive rejections
-	first   time.Time     // the time of the first of them
-	least   time.Duration // the shortest wait that they ask for; 0: one of them asks for none
+	streak int64         // consecutive rejections
+	first  time.Time     // the time of the first of them
+	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown   time.Time     // the latest reset of an exhausted quota; zero: successes have followed
 	test    time.Time     // when the first request after it was sent; earlier: none was
@@ -47,6 +46,7 @@ type rejection struct {
 	wait      time.Duration // the wait that it asks for; 0: none
 	shown     bool          // it shows an exhausted quota
 	known     bool          // the dimension already waits for its reset: only doubling adds a block
+	mixed     bool          // it may be about one of several counters
 }
 
 // reject counts a rejection. longest is the maximum of a block.
@@ -66,15 +66,20 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	case r.shown:
 	default:
 		// Only a row of rejections without anything else shows a limit of all calls.
-		if b.least > 0 && b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime) {
+		least := b.least
+		if !r.mixed {
+			least = min(least, minStreakTime)
+		}
+		if b.least > 0 && b.lasts(r.now, least, inflight) {
 			b.extend(r.now.Add(min(b.least, longest)), r.sent)
 		}
 	}
 }
 
-// believes reports whether another rejection may show a quota of all requests.
-func (b *block) believes(inflight int64) bool {
-	return !b.doubted || b.streak+1 >= max(minStreak, inflight)
+// lasts reports whether nothing but rejections has come back for so long, and so often, that the limit is one of all requests. One of
+// several customers may send nearly all of them, so at a mixed account it takes as long as they ask to wait.
+func (b *block) lasts(now time.Time, least time.Duration, inflight int64) bool {
+	return b.streak >= max(minStreak, inflight) && now.Sub(b.first) >= least
 }
 
 func (b *block) extend(until, cause time.Time) {
@@ -149,6 +154,7 @@ const costedEmpty = 10
 // if the rejection does not identify a bucket.
 func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	if a.served() {
+		b.noteMixed(p)
 		b.block.succeed(p.sent)
 		if common := b.common(); common != b {
 			common.block.succeed(p.sent)
@@ -159,7 +165,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		b.block.streak = 0 // for example a 502: the limit of this bucket does not reject all requests
 		return
 	}
-	b.rejectedRoute, b.rejectedPath = p.set.route(p.method, p.path)
+	b.noteRejected(p, a, now)
 	of := b
 	// Discord says so of all routes, those with quotas of their own too.
 	if a.Quota.Global {
@@ -171,8 +177,40 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known, b.account.mixed}, b.limiter.MaxBlock, b.inflight)
 	if a.Quota.Global {
 		of.block.cause = of.block.until // all paths are rejected, so none tests it
 	}
+}
+
+// noteRejected notes the route of a rejection, and until when it asks its calls to wait.
+func (b *bucket) noteRejected(p *Permit, a *Response, now time.Time) {
+	route, path := p.set.route(p.method, p.path)
+	b.rejectedPath = path
+	if !slices.Contains(b.rejectedRoutes, route) && len(b.rejectedRoutes) < maxRejectedRoutes {
+		b.rejectedRoutes = append(b.rejectedRoutes, route)
+	}
+	until := now.Add(a.RetryAfter)
+	for i := range b.dims {
+		switch d := &b.dims[i]; {
+		case d.mentioned != b.version:
+		case d.shownOnSuccess:
+			return // its counts say more, and a token bucket gains units before it is full: see showsAnother
+		case d.exhausted(now):
+			until = later(until, d.end.early)
+		}
+	}
+	if until.After(b.asked) {
+		b.asked, b.askedAt = until, now
+	}
+}
+
+// noteMixed notes that a request was served that was sent during the wait that a rejection of its route asks for. So the rejection
+// did not speak of all calls of the credential. The last second proves nothing, because waits are rounded up.
+func (b *bucket) noteMixed(p *Permit) {
+	if p.sent.Before(b.askedAt) || !p.sent.Add(time.Second+2*b.RTT).Before(b.asked) {
+		return
+	}
+	route, _ := p.set.route(p.method, p.path)
+	b.account.mixed = b.account.mixed || slices.Contains(b.rejectedRoutes, route)
 }

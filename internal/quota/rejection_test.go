@@ -36,7 +36,7 @@ func TestBlock(t *testing.T) {
 	}
 	shown := func(exact bool, at, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 1)
+			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact, false}, time.Hour, 1)
 		}
 	}
 	served := func(sent time.Duration) step {
@@ -103,7 +103,7 @@ func TestBlock(t *testing.T) {
 func TestBlock_doubles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	step := func(b *block, wait time.Duration) float64 {
-		b.reject(rejection{now, now, wait, true, false}, time.Hour, 1)
+		b.reject(rejection{now, now, wait, true, false, false}, time.Hour, 1)
 		until := blockOf(b, now)
 		took := until.Sub(now)
 		now = until
@@ -125,7 +125,7 @@ func TestBlock_doubles(t *testing.T) {
 	b.succeed(now.Add(1))
 	require.InDelta(t, 1, step(&b, time.Second), 0)
 	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
-	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 1)
+	b.reject(rejection{now, now, time.Second, true, false, false}, time.Hour, 1)
 	require.Zero(t, b.doubled)
 }
 
