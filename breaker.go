@@ -187,7 +187,10 @@ func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {
 		return c.canceled(ended)
 	}
 	var said []string
-	if failing := now.Sub(r.Outage); !r.Outage.IsZero() && failing >= precision {
+	switch failing := now.Sub(r.Outage); {
+	case r.Outage.IsZero(): // the circuit has closed, and slow start rejects the call
+		said = append(said, "the server is back, and gets few requests at first")
+	case failing >= precision:
 		said = append(said, "the server has failed for "+transcript.Duration(failing))
 	}
 	if waited := now.Sub(c.timeline.accounted); waited >= precision {

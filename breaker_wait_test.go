@@ -183,6 +183,46 @@ func TestBreakerWait_howLong(t *testing.T) {
 	}
 }
 
+// After timeouts a circuit closes, and slow start rejects calls. Their errors do not say that the server fails.
+func TestBreaker_slowStartSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := atomic.Bool{}
+		tr := &resilienthttp.Transport{
+			Breaker: nervous(time.Second), Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: time.Second},
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if hangs.Load() {
+					return hanging(r)
+				}
+				return after(10*time.Millisecond, status(200))(r)
+			}),
+		}
+		once(t, tr, "/")
+		hangs.Store(true)
+		once(t, tr, "/")
+		hangs.Store(false)
+		time.Sleep(2 * time.Second)
+		once(t, tr, "/")
+		require.Equal(t, resilienthttp.StateClosed, tr.State().Scopes[0].Breaker.State)
+		var calls sync.WaitGroup
+		rejected := atomic.Int64{}
+		for range 20 {
+			calls.Go(func() {
+				resp, err := tr.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+				if err == nil {
+					_ = resp.Body.Close()
+					return
+				}
+				assert.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				assert.ErrorContains(t, err, "the server is back, and gets few requests at first")
+				assert.NotContains(t, err.Error(), "has failed")
+				rejected.Add(1)
+			})
+		}
+		calls.Wait()
+		require.Positive(t, rejected.Load())
+	})
+}
+
 // §4.16: the circuit paces the retries that wait for it, so they take no tokens: not after a timeout, either.
 func TestBreakerWait_takesNoTokens(t *testing.T) {
 	for name, failed := range map[string]step{"503": status(503), "503, Retry-After: 2": status(503, "Retry-After", "2"), "refused": refused, "timeout": hanging} {
