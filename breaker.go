@@ -52,7 +52,8 @@ type Breaker struct {
 	// MaxWait is how long a call may wait, from its beginning, for a server that fails. Zero means until its deadline,
 	// at most 30 s, and 10 s without a deadline; 3 s if a third of the failures were timeouts. A negative duration means that calls
 	// are rejected at once, as does zero with Static. With zero, a call that was never sent is sent once at the end of its wait,
-	// unless a third of the failures were timeouts; with MaxWait set, it ends with ErrBreakerOpen.
+	// unless a third of the failures were timeouts, or the server has failed for 20 s when the call begins; then, and with MaxWait set, it
+	// ends with ErrBreakerOpen.
 	MaxWait time.Duration
 
 	// Static disables adaptive behavior. The circuit then opens by FailureRatio alone, and the cooldown does not

@@ -1211,7 +1211,7 @@ func TestBreaker_brokenPath(t *testing.T) {
 	assert.Greater(t, served, calls*17/20)
 }
 
-// L0: the calls of one customer fail, so often that the circuit is open, and those of another one work. They have the same route, so only
+// §4.28: the calls of one customer fail, so often that the circuit is open, and those of another one work. They have the same route, so only
 // a request can show that. A bare client would serve them, so the second customer's call is served too, before its time ends.
 func TestBreaker_fewGoodCalls(t *testing.T) {
 	for _, row := range []struct {

@@ -37,8 +37,10 @@ type outage struct {
 }
 
 // Wait waits for the Permit of a call that Admit has rejected. A call that was never sent, and has waited in vain, is sent as a
-// test if lastly is true: the server may work for this call, although it fails for all others.
+// test if lastly is true: the server may work for this call, although it fails for all others. A late call is not sent, because those
+// before it have shown that the server is away.
 func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit], lastly bool) *Rejection {
+	lastly = lastly && !c.TooLate()
 	switch joined, rejected := c.join(now, e); {
 	case !joined:
 		return rejected

@@ -276,25 +276,30 @@ func TestWaiting_ends(t *testing.T) {
 	})
 }
 
-// L0: a call that has waited in vain is sent once before it ends, unless it was sent before, or the server has too much work.
+// §4.28: a call that has waited in vain is sent once before it ends, unless it was sent before, or the server has too much work.
 func TestWaiting_lastTest(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		sent   int
 		slow   bool // timeouts opened the circuit
+		late   bool // it begins when the server has failed for long
 		lastly bool
 		tests  bool
 	}{
-		{"never sent", 0, false, true, true},
-		{"sent before", 1, false, true, false},
-		{"the server has too much work", 0, true, true, false},
-		{"it is to fail", 0, false, false, false},
+		{"never sent", 0, false, false, true, true},
+		{"sent before", 1, false, false, true, false},
+		{"the server has too much work", 0, true, false, true, false},
+		{"it begins late", 0, false, true, true, false},
+		{"it is to fail", 0, false, false, false, false},
 	} {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			o := away(t, Rules{Cooldown: time.Hour}, 50*time.Millisecond, 0)
 			c := o.Find(host)
 			c.mu.Lock()
 			c.outage.slow = tt.slow
+			if tt.late {
+				c.opening.failed = c.outage.since.Add(maxOutage + 1)
+			}
 			c.mu.Unlock()
 			l := limits(t)
 			l.MaxWait, l.Sent = time.Second, tt.sent
