@@ -36,7 +36,7 @@ type outage struct {
 	routes routes // that failed in the outage and have not succeeded in it
 }
 
-// Wait waits for the Permit of a call that Admit has rejected. A call that was never sent, and has waited in vain, is sent as a
+// Wait waits for the Permit of a call that Admit has rejected. A call that was never sent, and gets none, is sent as a
 // test if lastly is true: the server may work for this call, although it fails for all others. A late call is not sent, because those
 // before it have shown that the server is away.
 func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit], lastly bool) *Rejection {
@@ -54,7 +54,7 @@ func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit], lastly bool) *
 	return cmp.Or(c.Rejects(now), &Rejection{NotBefore: now})
 }
 
-// testLastly gives a call that has waited in vain the permit of a test, and reports whether it may. A server with too much work
+// testLastly gives a call that has waited as long as it may the permit of a test, and reports whether it may. A server with too much work
 // gets no more of it.
 func (c *Circuit) testLastly(now time.Time, e *waitqueue.Entry[Permit]) bool {
 	c.mu.Lock()

@@ -276,7 +276,7 @@ func TestWaiting_ends(t *testing.T) {
 	})
 }
 
-// §4.28: a call that has waited in vain is sent once before it ends, unless it was sent before, or the server has too much work.
+// §4.28: a call that has waited as long as it may is sent once before it ends, unless it was sent before, or the server has too much work.
 func TestWaiting_lastTest(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
