@@ -165,6 +165,7 @@ func TestRequestCancel(t *testing.T) {
 			limit := &resilienthttp.RateLimit{Limit: 1e-4, Burst: 1, MaxWait: 24 * time.Hour} // the retry is queued
 			require.ErrorIs(t, discard(&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour), RateLimit: limit}, req), context.Canceled)
 			require.Equal(t, max(row.at, 0), time.Since(start))
+			synctest.Wait() // another goroutine closes a body that is drained
 			row.base.requireBalance(t)
 		})
 	}
