@@ -187,6 +187,23 @@ func TestQuota_notMixed(t *testing.T) {
 	})
 }
 
+// §4.17: a call that has waited for a reset, and is served after it, tests nothing. So its route has no quota of its own.
+func TestTest_isNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: time.Hour})
+		for i := range maxRejectedRoutes {
+			require.Nil(t, respond(t, l, fmt.Sprintf("/%c", 'a'+i), http.StatusTooManyRequests, quotaHeader(10, 0, 60)...))
+		}
+		begun := time.Now()
+		e := newExchange(t.Context(), l)
+		e.Path, e.status = "/another", http.StatusOK
+		require.Nil(t, e.enter())
+		require.GreaterOrEqual(t, time.Since(begun), 50*time.Second, "it has waited")
+		e.done()
+		require.False(t, l.Set(e.set.scope).named.Load(), "no route has a quota of its own")
+	})
+}
+
 // §4.17: what is served shortly before a reset that is rounded up proves nothing, so one rejection still holds the rest.
 func TestProbe_nearTheReset(t *testing.T) {
 	for after, doubted := range map[time.Duration]bool{2 * time.Second: true, 9500 * time.Millisecond: false} {

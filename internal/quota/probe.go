@@ -72,12 +72,20 @@ func (b *bucket) mayTest(p *Permit, now time.Time) bool {
 	if b.tests.inFlight || !b.heldByRejections(now) {
 		return false
 	}
+	full := len(b.rejectedRoutes) >= maxRejectedRoutes
+	if full && now.Before(b.tests.next) {
+		return false // before the hash, because each call that is held comes here
+	}
 	route, path := p.set.route(p.method, p.path)
 	p.otherRoute = !slices.Contains(b.rejectedRoutes, route)
-	if p.otherRoute && len(b.rejectedRoutes) < maxRejectedRoutes {
+	switch {
+	case p.otherRoute && !full:
 		return true // each of them is rejected once
+	case path != b.rejectedPath && !now.Before(b.tests.next):
+		return true
 	}
-	return path != b.rejectedPath && !now.Before(b.tests.next)
+	p.otherRoute = false // it waits like the others, so what is served of it then shows no quota of its own
+	return false
 }
 
 // heldByRejections reports whether calls wait for what only rejections have shown.
