@@ -1230,8 +1230,7 @@ func TestBreaker_fewGoodCalls(t *testing.T) {
 			b.MaxWait = row.set
 			tr := &resilienthttp.Transport{Breaker: b, Base: failsAt(row.fault, status(200)), Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
 			once(t, tr, "/things?fails")
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
+			ctx := until(t, t.Context(), 5*time.Second)
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/things?works", "").WithContext(ctx))
 			require.NoError(t, ctx.Err(), "in time")
 			if !row.served {

@@ -12,8 +12,8 @@ import (
 
 // Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes what its failed
 // attempt has cost the server: one token, or a tenth of one if nothing was sent. It is half of one after a quick failure, which
-// took less than half of the scope's median latency. When no retry has succeeded for 5 s, each takes one. A retry that waits for the circuit takes none, because the circuit paces it. A retry
-// that succeeds returns its tokens and adds two, unless it followed a rejection by a limit that still rejects other requests.
+// took less than half of the scope's median latency. When no retry has succeeded for 5 s, each takes one. A retry that waits for the
+// circuit takes none, because the circuit paces it. A retry that succeeds returns its tokens and adds two, unless it followed a rejection by a limit that still rejects other requests.
 //
 // A retry for which the bucket has too few tokens waits for its turn. Calls have their turns in the order in which they began, when
 // later calls have brought the tokens. If no call comes, the first is sent as a test. The wait ends when the deadline leaves no

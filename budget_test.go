@@ -1,7 +1,6 @@
 package resilienthttp_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -381,13 +380,7 @@ func TestBudget_stillAtWork(t *testing.T) {
 				steps = append(steps, status(code))
 			}
 			tr := &resilienthttp.Transport{Base: script(steps...), Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
-			ctx := t.Context()
-			if row.deadline > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, row.deadline)
-				defer cancel()
-			}
-			resp := roundTrip(t, tr, newCall(ctx, t, http.MethodPost, "x"))
+			resp := roundTrip(t, tr, newCall(until(t, t.Context(), row.deadline), t, http.MethodPost, "x"))
 			readAll(t, resp)
 			require.Equal(t, row.want, resp.StatusCode)
 			require.Len(t, resilienthttp.Attempts(resp), row.requests)

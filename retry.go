@@ -208,6 +208,7 @@ func (c *call) exchangeRetry() {
 	if c.last.outcome.Trouble == outcome.Busy {
 		// The server is at work on an earlier attempt, so this retry has not failed, and has cost it little.
 		a.permits.tokens.Cancel()
+		return
 	}
 	// One success is rewarded once: a second attempt has tokens of its own.
 	won := c.last.hasFinalResponse() && c.last.kind != kindSecond

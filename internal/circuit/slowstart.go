@@ -39,7 +39,8 @@ const (
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
-// latency. It is nil if the slowest failure was quicker than the response: then the server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most MinRequests.
+// latency. It is nil if the slowest failure was quicker than the response: then the server has no long queue. After a quick response
+// the limit is a quarter of what was in flight before, at most MinRequests.
 func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < response {
 		return nil

@@ -40,15 +40,15 @@ type outage struct {
 // test if lastly is true: the server may work for this call, although it fails for all others. A late call is not sent, because those
 // before it have shown that the server is away.
 func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit], lastly bool) *Rejection {
-	lastly = lastly && !c.TooLate()
-	switch joined, rejected := c.join(now, e); {
+	joined, late, rejected := c.join(now, e)
+	switch {
 	case !joined:
 		return rejected
 	case c.waiting.queue.Wait(e) == nil:
 		return nil
 	}
 	now = time.Now()
-	if lastly && e.Sent == 0 && e.Ctx.Err() == nil && c.testLastly(now, e) {
+	if lastly && !late && e.Sent == 0 && e.Ctx.Err() == nil && c.testLastly(now, e) {
 		return nil
 	}
 	return cmp.Or(c.Rejects(now), &Rejection{NotBefore: now})
@@ -66,26 +66,26 @@ func (c *Circuit) testLastly(now time.Time, e *waitqueue.Entry[Permit]) bool {
 	return true
 }
 
-// join queues a call. One that must not wait has its result at once.
-func (c *Circuit) join(now time.Time, e *waitqueue.Entry[Permit]) (joined bool, rejected *Rejection) {
+// join queues a call, and reports whether it is late. One that must not wait has its result at once.
+func (c *Circuit) join(now time.Time, e *waitqueue.Entry[Permit]) (joined, late bool, rejected *Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tooLate() {
-		late := lateWait
+	if late = c.tooLate(); late {
+		longest := lateWait
 		if c.outage.slow {
-			late = c.breaker.rules.Cooldown
+			longest = c.breaker.rules.Cooldown
 		}
-		e.MaxWait = min(e.MaxWait, late)
+		e.MaxWait = min(e.MaxWait, longest)
 	}
 	if e.MaxWait <= 0 {
 		e.Permit, rejected = c.admit(now, e.Route)
-		return false, rejected
+		return false, late, rejected
 	}
 	if c.waiting == nil {
 		c.waiting = &waiting{circuit: c}
 		c.waiting.queue.Mu, c.waiting.queue.Gate = &c.mu, c.waiting
 	}
-	return c.waiting.queue.Join(now, e) == nil, nil
+	return c.waiting.queue.Join(now, e) == nil, late, nil
 }
 
 // waitingCalls returns the number of calls that wait. The circuit is locked.

@@ -303,7 +303,7 @@ func TestWaiting_lastTest(t *testing.T) {
 			c.mu.Unlock()
 			l := limits(t)
 			l.MaxWait, l.Sent = time.Second, tt.sent
-			begun, e := time.Now(), &waitqueue.Entry[Permit]{Limits: l}
+			begun, e := time.Now(), &Entry{Limits: l}
 			rejected := c.Wait(begun, e, tt.lastly)
 			require.Equal(t, time.Second, time.Since(begun))
 			require.Equal(t, !tt.tests, rejected != nil)

@@ -73,7 +73,7 @@ func (b *bucket) showsAnother(d *dimension, o *observation, p *Permit) bool {
 		return false
 	}
 	_, changed := d.newLimit(&o.field)
-	return !changed && d.rises(o.field.Remaining, int64(b.version-p.version)+b.inflight, o.now)
+	return !changed && d.rises(o.field.Remaining, b.unseen(p), o.now)
 }
 
 // observed returns the observation of a response for the shared quota: the shortest window with

@@ -165,12 +165,15 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response, now time.Time) bool {
 		if d == nil || d.limit <= 0 {
 			return false
 		}
-		if _, changed := d.newLimit(&field); !changed && !d.rises(field.Remaining, int64(b.version-p.version)+b.inflight, now) {
+		if _, changed := d.newLimit(&field); !changed && !d.rises(field.Remaining, b.unseen(p), now) {
 			return false
 		}
 		return elsewhere(d)
 	})
 }
+
+// unseen returns how many requests the server may have counted after that of the permit.
+func (b *bucket) unseen(p *Permit) int64 { return int64(b.version-p.version) + b.inflight }
 
 // route returns the hash of a request's route, and with the ID in its path.
 func (s *Set) route(method, path string) (route, withID uint64) {
