@@ -120,6 +120,10 @@ func (d *dimension) learn(o *observation) bool {
 	// An earlier reset or a higher count is a contradiction, so the request that was sent last is right.
 	case o.end.reset.Before(d.end.early), o.newer && o.field.Remaining > d.remaining:
 		if o.newer { // a new window that no response showed, or a token bucket
+			// A bucket that was used is full later, and not earlier: the server shows the next unit, or has several counters.
+			if o.end.reset.Before(d.end.early) {
+				d.resetMoves = 0
+			}
 			d.take(o)
 		}
 	default:

@@ -130,19 +130,26 @@ func TestQuota_bucketShownInRejectionsOnly(t *testing.T) {
 // A sliding window is not a token bucket: its reset moves too, but is always a window away.
 func TestDimension_slidingWindow(t *testing.T) {
 	for _, row := range []struct {
-		name  string
-		reset func(used int64) time.Duration
-		wait  time.Duration
+		name   string
+		window time.Duration // that responses show; 0: none
+		reset  func(used int64) time.Duration
+		wait   time.Duration
 	}{
-		{"full when the used tokens have come: a token bucket", func(used int64) time.Duration { return time.Duration(used) * 600 * time.Millisecond }, 600 * time.Millisecond},
-		{"a window away, however much remains: a sliding window", func(int64) time.Duration { return time.Minute }, time.Minute},
+		{"full when the used tokens have come: a token bucket", time.Minute, func(used int64) time.Duration { return time.Duration(used) * 600 * time.Millisecond }, 600 * time.Millisecond},
+		{"a window away, however much remains: a sliding window", time.Minute, func(int64) time.Duration { return time.Minute }, time.Minute},
+		{"sooner if nothing remains: the next unit of a sliding window", 0, func(used int64) time.Duration {
+			if used == 100 {
+				return 6 * time.Second
+			}
+			return time.Minute
+		}, 6 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, now := dimension{}, time.Now()
 			for used := int64(10); used <= 100; used += 10 {
 				now = now.Add(3 * time.Second)
 				o := observation{sent: now, now: now, longest: time.Hour, newer: true}
-				o.read(&ratelimitheader.Dimension{Limit: 100, Remaining: 100 - used, Reset: row.reset(used), Window: time.Minute}, nil)
+				o.read(&ratelimitheader.Dimension{Limit: 100, Remaining: 100 - used, Reset: row.reset(used), Window: row.window}, nil)
 				d.learn(&o)
 			}
 			opens := d.end.reset
