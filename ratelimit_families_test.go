@@ -107,6 +107,55 @@ func (b *tokenBucket) respond(at time.Duration, prefix string) (status int, fiel
 	return status, []any{prefix + "Limit", int(b.burst), prefix + "Remaining", int(b.tokens), prefix + "Reset", seconds(full)}
 }
 
+// slidingWindow serves a limit of requests in any time of a length (§4.17e).
+type slidingWindow struct {
+	limit  int
+	length time.Duration
+	taken  []time.Duration
+}
+
+// next returns the time until a request is served; 0: it is served now.
+func (w *slidingWindow) next(at time.Duration) time.Duration {
+	w.taken = slices.DeleteFunc(w.taken, func(taken time.Duration) bool { return taken+w.length <= at })
+	if len(w.taken) < w.limit {
+		return 0
+	}
+	return w.taken[len(w.taken)-w.limit] + w.length - at
+}
+
+func (w *slidingWindow) left() int { return max(w.limit-len(w.taken), 0) }
+
+// namesWait takes a request. The reset is when all are left: a window away. A rejection asks to wait for the next one.
+func (w *slidingWindow) namesWait(at time.Duration, _ string) (status int, fields []any) {
+	next := w.next(at)
+	if next == 0 {
+		w.taken = append(w.taken, at)
+	}
+	reset := w.taken[len(w.taken)-1] + w.length - at
+	fields = []any{
+		"RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, w.limit, seconds(w.length)),
+		"RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, w.left(), seconds(reset)),
+	}
+	if next > 0 {
+		return http.StatusTooManyRequests, append(fields, "Retry-After", seconds(next))
+	}
+	return http.StatusOK, fields
+}
+
+// countsRejections takes a request, also one that it rejects. The reset is when all are left, and that of the next one if none is.
+func (w *slidingWindow) countsRejections(at time.Duration) (status int, fields []any) {
+	status = http.StatusOK
+	if w.next(at) > 0 {
+		status = http.StatusTooManyRequests
+	}
+	w.taken = append(w.taken, at)
+	reset := w.length
+	if w.left() == 0 {
+		reset = w.next(at)
+	}
+	return status, []any{"X-Rate-Limit-Limit", w.limit, "X-Rate-Limit-Remaining", w.left(), "X-Rate-Limit-Reset", seconds(reset)}
+}
+
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // limiterLoad is the calling side: workers that call again and again, with a pause and a path each,
@@ -298,6 +347,24 @@ func TestRateLimit_badlyTold(t *testing.T) {
 		{"the same, and four processes", .90, bucket, limiterLoad{4, 5, s, []string{"/"}, 10 * s}},
 		{"the same, and calls have half a second", .60, bucket, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
 		{"a window of a second that begins with its first request, shown by a date, and calls have half a second", .95, window, limiterLoad{1, 20, s, []string{"/"}, s / 2}},
+		{"a sliding window that is full after a minute, and its 429s ask to wait for the next request", .85, func(r *rand.Rand) limiterModel {
+			w := &slidingWindow{limit: 60 + r.IntN(10), length: 60 * s}
+			w.taken = make([]time.Duration, w.limit/2) // a burst of others
+			return w.namesWait
+		}, limiterLoad{1, 2, s, []string{"/"}, 10 * s}},
+		{"a sliding window that counts rejections, and shows its next request if none is left", .75, func(r *rand.Rand) limiterModel {
+			w := &slidingWindow{limit: 130 + r.IntN(30), length: 30 * s}
+			w.taken = make([]time.Duration, w.limit/2) // a burst of others, which use a third of the limit from then on
+			others := time.Duration(0)
+			return func(at time.Duration, _ string) (int, []any) {
+				for ; others <= at; others += 3 * w.length / time.Duration(w.limit) {
+					if w.next(others) == 0 {
+						w.taken = append(w.taken, others)
+					}
+				}
+				return w.countsRejections(at)
+			}
+		}, limiterLoad{3, 10, 8 * s, []string{"/"}, 30 * s}},
 		{"bans of seconds that ask to wait for up to an hour", .80, func(r *rand.Rand) limiterModel {
 			wait, each, lasts := 60+r.IntN(3600), time.Duration(30+r.IntN(30))*s, time.Duration(2+r.IntN(8))*s
 			return func(at time.Duration, _ string) (int, []any) {

@@ -70,7 +70,7 @@ const (
 type end struct {
 	early, reset time.Time
 	likely       time.Time // between them
-	cut          time.Time // the end of the longest block, or the earliest reset of the window; zero: none
+	cut          time.Time // the end of the longest block, or of the wait that a rejection asks for, or the earliest reset of the window; zero: none
 	guessed      bool      // estimated from the last window
 }
 
@@ -330,8 +330,12 @@ func (d *dimension) exhausted(now time.Time) bool {
 	return d.standing == followed && d.left(now, load{d.old, d.upTo + d.back}) < d.need(0) && d.end.until().After(now)
 }
 
-// reject records a rejection that shows that the dimension is exhausted.
-func (d *dimension) reject(now time.Time, current bool) {
+// reject records a rejection that shows that the dimension is exhausted. It asks for a wait; 0: for none.
+func (d *dimension) reject(now time.Time, wait time.Duration, current bool) {
+	// The server serves the next request sooner than all: its window slides, or units come one by one.
+	if current && wait > 0 {
+		d.end.cut = sooner(d.end.cut, now.Add(wait))
+	}
 	// A costed quota may reject although some units remain, and it shows them.
 	if current && d.remaining > 0 {
 		d.remaining, d.at, d.short = 0, now, true

@@ -52,7 +52,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		}
 		explained := d.costed && 0 < field.Remaining && field.Remaining < p.cost // a smaller one may be served
 		if o.rejected && a.exhausts(field) && !explained {
-			d.reject(now, current)
+			d.reject(now, a.RetryAfter, current)
 		}
 	}
 	// A response that names another bucket says nothing about the quotas of this one.

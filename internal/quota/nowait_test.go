@@ -181,6 +181,39 @@ func TestQuota_notMixed(t *testing.T) {
 	})
 }
 
+// §4.17e: a Retry-After that ends before the reset says when the next request is served.
+func TestQuota_retryAfterBeforeReset(t *testing.T) {
+	bubble.Run(t, "it is always too short: a doubled wait ends at the reset", func(t *testing.T) {
+		const reset = 25 * time.Second
+		l := with(Config{MaxWait: time.Hour})
+		begun, rejected := time.Now(), 0
+		for {
+			e := newExchange(t.Context(), l)
+			require.Nil(t, e.enter())
+			left := reset - time.Since(begun)
+			if left <= 0 {
+				break
+			}
+			rejected++
+			e.status = http.StatusTooManyRequests
+			setFields(e.header, "Retry-After", 4)
+			e.shows(10, 0, int((left+time.Second-1)/time.Second))
+		}
+		require.Less(t, time.Since(begun), reset+2*time.Second)
+		require.Equal(t, 3, rejected)
+	})
+	bubble.Run(t, "what is served after it says nothing of other customers", func(t *testing.T) {
+		l := with(Config{MaxWait: -1})
+		asks := append(quotaHeader(10, 0, 60), "Retry-After", "10")
+		require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, asks...))
+		require.NotNil(t, respond(t, l, "/", http.StatusOK))
+		time.Sleep(10 * time.Second)
+		require.Nil(t, respond(t, l, "/", http.StatusOK))
+		require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, asks...))
+		require.NotNil(t, respond(t, l, "/", http.StatusOK), "one rejection holds all calls")
+	})
+}
+
 // §4.17: a call that has waited for a reset, and is served after it, tests nothing. So its route has no quota of its own.
 func TestTest_isNoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -172,12 +172,23 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		of = &b.account.general
 	}
 	b.account.known.Store(true)
-	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && d.mentioned == b.version })
+	known, longest := false, b.limiter.MaxBlock
+	for i := range b.dims {
+		d := &b.dims[i]
+		if !d.exhausted(now) || d.mentioned != b.version {
+			continue
+		}
+		known = true
+		// Nothing was rejected after the reset, so a doubled wait ends there.
+		if now.Add(a.RetryAfter).Before(d.end.reset) {
+			longest = min(longest, d.end.reset.Sub(now))
+		}
+	}
 	if known && b.shared != nil {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known, b.account.mixed}, b.limiter.MaxBlock, b.inflight)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known, b.account.mixed}, longest, b.inflight)
 	if a.Quota.Global {
 		of.block.cause = of.block.until // all paths are rejected, so none tests it
 	}
@@ -197,7 +208,7 @@ func (b *bucket) noteRejected(p *Permit, a *Response, now time.Time) {
 		case d.shownOnSuccess:
 			return // its counts say more, and a token bucket gains units before it is full: see showsAnother
 		case d.exhausted(now):
-			until = later(until, d.end.early)
+			until = later(until, sooner(d.end.early, d.end.cut))
 		}
 	}
 	if until.After(b.asked) {

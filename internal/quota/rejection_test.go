@@ -169,6 +169,8 @@ func TestLimiter_responses(t *testing.T) {
 		{name: "exhausted for three seconds: all of them", status: 429, header: exhausted("RateLimit-Reset", 3), once: 3 * time.Second},
 		{name: "exhausted for a second by a success", status: 200, header: exhausted("RateLimit-Limit", 1, "RateLimit-Reset", 1), once: time.Second},
 		{name: "exhausted by a success", status: 200, header: exhausted(), once: 15 * time.Second},
+		{name: "exhausted, and a Retry-After that ends before the reset", status: 429, header: exhausted("Retry-After", 7), once: 7 * time.Second},
+		{name: "exhausted, and a Retry-After of 0", status: 429, header: exhausted("Retry-After", 0), once: 15 * time.Second},
 		{name: "exhausted, and a longer Retry-After of its own", status: 429, header: exhausted("Retry-After", 30), once: 15 * time.Second},
 		{name: "exhausted, without a reset", status: 429, header: retryAfter(20, "RateLimit-Remaining", 0), once: 20 * time.Second},
 		{name: "503, and an exhausted quota", status: 503, header: exhausted("Retry-After", 20), once: 15 * time.Second},
