@@ -133,6 +133,11 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	if attempts > defaultMaxAttempts {
 		s.step = min(s.step, len(earlyWaits))
 	}
+	if c.failsAlone(failed, now) {
+		// The server is there, so it does not help to give it time.
+		s.step = min(s.step, afterOverload)
+		remaining = min(remaining, earlyWaits[s.step-1])
+	}
 	s.over = s.over || s.step > len(earlyWaits) || c.number > max(attempts-2, 1)
 	if s.over {
 		return remaining
@@ -146,6 +151,15 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.step = len(earlyWaits)
 	}
 	return wait
+}
+
+// failsAlone reports whether the failure is probably that of the request and not of the server: most requests of the scope succeed, and
+// one of the route has, which was sent after the call had failed before.
+func (c *call) failsAlone(failed *attempt, now time.Time) bool {
+	if failed.outcome.Trouble != outcome.Passing {
+		return false
+	}
+	return c.record.circuit.MostSucceed(now) && c.record.failingRoutes.find(c.routeHash).attempt > c.first.report.end().Sub(c.origin)
 }
 
 // isOnlySlow reports whether probably only this request was slow, and not the server: one that was sent within the wait that would

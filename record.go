@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -118,7 +119,9 @@ func (a *attempt) noteOutcome(now time.Time) {
 	case a.outcome.Server == outcome.Works:
 		r.latencies.Add(at, a.report.Latency)
 		r.noteSuccess(at)
-		r.failingRoutes.remove(a.call.routeHash)
+		r.failingRoutes.remove(a.call.routeHash, a.report.Start.Sub(a.call.origin))
+	case a.outcome.Server == outcome.Fails && a.report.Verdict.retryable():
+		r.failingRoutes.add(a.call.routeHash(), at, never)
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
 		// next delay, which would raise the next age. The delay would do the same, because it is
@@ -127,8 +130,8 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// failingRoutes are the routes of which a call has failed, and nothing has succeeded since. It is safe for concurrent use, and only a
-// failure takes a lock as long as there are none. Methods that ask take a function, because the hash of a route takes time.
+// failingRoutes are the routes of which an attempt has failed, and nothing that was sent since has succeeded. It is safe for concurrent
+// use, and only a failure takes a lock as long as there are none. Methods that ask take a function, because the hash of a route takes time.
 type failingRoutes struct {
 	some   atomic.Bool // there are some
 	mu     sync.Mutex
@@ -136,49 +139,64 @@ type failingRoutes struct {
 }
 
 type failingRoute struct {
-	hash  uint64
-	since time.Duration // the end of its first call that has failed, since the origin
+	hash    uint64
+	attempt time.Duration // the end of the first attempt that has failed, since the origin
+	call    time.Duration // the end of the first call that has failed; never: none has
 }
 
 const (
 	maxFailingRoutes = 64
+	never            = math.MaxInt64
 	failsForLong     = 30 * time.Second // a restart or a short outage is over sooner
 )
 
-func (f *failingRoutes) add(route uint64, at time.Duration) {
+// add notes that an attempt has failed, and a call if it is not never.
+func (f *failingRoutes) add(route uint64, attempt, call time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.index(route) >= 0 {
+	if i := f.index(route); i >= 0 {
+		f.routes[i].call = min(f.routes[i].call, call)
 		return
 	}
 	if len(f.routes) >= maxFailingRoutes {
 		f.routes = f.routes[:0] // those that fail are known again later
 	}
-	f.routes = append(f.routes, failingRoute{route, at})
+	f.routes = append(f.routes, failingRoute{route, attempt, call})
 	f.some.Store(true)
 }
 
-func (f *failingRoutes) remove(route func() uint64) {
+// remove notes that a request that was sent at a time has succeeded. It speaks of the failures before.
+func (f *failingRoutes) remove(route func() uint64, sent time.Duration) {
 	if !f.some.Load() {
 		return
 	}
 	succeeded := route()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routes = slices.DeleteFunc(f.routes, func(r failingRoute) bool { return r.hash == succeeded })
+	f.routes = slices.DeleteFunc(f.routes, func(r failingRoute) bool { return r.hash == succeeded && r.attempt <= sent })
 	f.some.Store(len(f.routes) > 0)
 }
 
-// onlyFailed reports whether a route has failed before a time, and has not succeeded since.
+// onlyFailed reports whether a call of a route had failed before a time, and nothing has succeeded for as long as the first two early
+// waits: in a busy route, a call may fail and nothing succeed for a moment.
 func (f *failingRoutes) onlyFailed(route func() uint64, before time.Duration) bool {
+	r := f.find(route)
+	return r.call <= before && r.attempt <= before-earlyWaits[0]-earlyWaits[1]
+}
+
+// find returns a route, or one that has never failed.
+func (f *failingRoutes) find(route func() uint64) failingRoute {
+	found := failingRoute{attempt: never, call: never}
 	if !f.some.Load() {
-		return false
+		return found
 	}
 	asked := route()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := f.index(asked)
-	return i >= 0 && f.routes[i].since <= before
+	if i := f.index(asked); i >= 0 {
+		found = f.routes[i]
+	}
+	return found
 }
 
 // index returns the place of a route, or -1. The lock is held.
@@ -200,7 +218,6 @@ func (a *attempt) noteFailure(now time.Time) {
 }
 
 func (c *call) noteEnd(resp *http.Response) {
-	a := c.last
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
 		// Time has passed since the last attempt.
@@ -208,8 +225,8 @@ func (c *call) noteEnd(resp *http.Response) {
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
-	if a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
-		a.visit.Record.failingRoutes.add(c.routeHash(), at)
+	if a := c.last; a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
+		a.visit.Record.failingRoutes.add(c.routeHash(), at, at)
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())
 	if slowest := c.record.slowest.Load(); isOld(slowest, end) || took > slowest.Latency {

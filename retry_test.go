@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -390,6 +391,94 @@ func TestSingleClient_getsItsAttempts(t *testing.T) {
 	}
 }
 
+// A route on which no call has ended may be away for a moment only, so a call that begins later has all its waits.
+func TestWaitsBeforeRetries_besideOthers(t *testing.T) {
+	bubble.Run(t, "another call is still at its retries", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Base: script(status(500))}
+		var first sync.WaitGroup
+		first.Go(func() { tripped(t, tr, get(t).WithContext(withDeadline(t, 30*time.Second))) })
+		time.Sleep(3 * time.Second)
+		attempts := tripped(t, tr, get(t).WithContext(withDeadline(t, 30*time.Second)))
+		require.Len(t, attempts, 6)
+		first.Wait()
+	})
+}
+
+// The waits of a call grow because a server that is away needs time. If most requests succeed beside the call, they do not grow.
+func TestWaitsBeforeRetries_failsAlone(t *testing.T) {
+	const (
+		ms = time.Millisecond
+		s  = time.Second
+	)
+	timesOut := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	for _, tt := range []struct {
+		name   string
+		status int   // of the call; 0: err
+		err    error // of the call
+		beside string
+		fails  int           // so many of three requests beside it fail
+		takes  time.Duration // the latency of one
+		until  bool          // they are sent until the call begins
+		grow   bool
+	}{
+		{name: "500, and the others of the route succeed", status: 500, beside: "/items/2"},
+		{name: "a reset, and the others of the route succeed", err: errReset, beside: "/items/2"},
+		{name: "one of three others fails", status: 500, beside: "/items/2", fails: 1},
+		{name: "two of three others fail", status: 500, beside: "/items/2", fails: 2, grow: true},
+		{name: "those that succeed are of another route", status: 500, beside: "/others", grow: true},
+		{name: "they have succeeded before the call", status: 500, beside: "/items/2", until: true, grow: true},
+		{name: "they were sent before the call, and succeed later", status: 500, beside: "/items/2", until: true, takes: 2 * s, grow: true},
+		{name: "503: the server has too much work", status: 503, beside: "/items/2", grow: true},
+		{name: "a timeout", err: timesOut, beside: "/items/2", grow: true},
+	} {
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			begun := time.Now().Add(20 * s)
+			var n atomic.Int64
+			tr := &resilienthttp.Transport{Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				code := http.StatusOK
+				switch {
+				case r.URL.RawQuery != "bad":
+					time.Sleep(tt.takes)
+					if int(n.Add(1)%3) < tt.fails {
+						code = http.StatusInternalServerError
+					}
+				case tt.err != nil:
+					return nil, tt.err
+				default:
+					code = tt.status
+				}
+				return script(status(code)).RoundTrip(r)
+			})}
+			ctx, cancel := context.WithCancel(t.Context())
+			var others sync.WaitGroup
+			beside := func() {
+				for ctx.Err() == nil && !(tt.until && time.Since(begun) >= 0) {
+					req := get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context()))
+					req.URL.Path = tt.beside
+					tripped(t, tr, req)
+					time.Sleep(10 * ms)
+				}
+			}
+			for range 3 {
+				others.Go(beside)
+			}
+			time.Sleep(time.Until(begun))
+			req := get(t).WithContext(withDeadline(t, time.Minute))
+			req.URL.Path, req.URL.RawQuery = "/items/1", "bad"
+			attempts := tripped(t, tr, req)
+			took := time.Since(begun)
+			cancel()
+			others.Wait()
+			if tt.grow {
+				require.Greater(t, took, 40*s)
+				return
+			}
+			require.Len(t, attempts, 6)
+			require.LessOrEqual(t, took, 250*ms+4*1250*ms)
+		})
+	}
+}
+
 // L3: the waits of one call to a server that fails in one way. The early ones are random from zero, and one that might not fit is
 // the last one instead, which is drawn from the last quarter of the time that is left.
 func TestWaitsBeforeRetries(t *testing.T) {
@@ -428,12 +517,13 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "a timeout, 2.9 s after a request that was answered: 3 s, then the rest", before: succeeds, pause: 2900 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{3 * s, rest}},
 		{name: "a timeout, 3.1 s after a request that was answered: the rest", before: succeeds, pause: 3100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
 		{name: "a timeout, 3.1 s after a request that was answered 1 s later: the rest", before: succeedsLate, pause: 2100 * ms, deadline: 30 * s, failure: timesOut, want: []time.Duration{rest}},
-		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
-		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
-		{name: "the last call of another route failed: all five", path: "/other", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: all},
-		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: all},
-		{name: "the last call got a 429: all five", before: []step{status(429)}, failure: status(500), deadline: 30 * s, want: all},
-		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: all},
+		{name: "the route has only failed, for 1.5 s: the rest alone", before: []step{status(500)}, pause: 1500 * ms, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
+		{name: "the route has only failed, no deadline", before: []step{status(500)}, pause: 1500 * ms, failure: status(500), want: []time.Duration{rest}},
+		{name: "it has only failed, for 1.4 s: all five", before: []step{status(500)}, pause: 1400 * ms, failure: status(500), deadline: 30 * s, want: all},
+		{name: "another route has only failed: all five", path: "/other", before: []step{status(500)}, pause: 1500 * ms, failure: status(500), deadline: 30 * s, want: all},
+		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, pause: 1500 * ms, failure: status(500), deadline: 30 * s, want: all},
+		{name: "the last call got a 429: all five", before: []step{status(429)}, pause: 1500 * ms, failure: status(500), deadline: 30 * s, want: all},
+		{name: "the last call got a 404: all five", before: []step{status(404)}, pause: 1500 * ms, failure: status(500), deadline: 30 * s, want: all},
 		{name: "MaxAttempts 2: the first alone", max: 2, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms}},
 		{name: "MaxAttempts 3: the first and the last", max: 3, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms, rest}},
 		{name: "MaxAttempts 5: three and the last", max: 5, failure: status(500), deadline: 30 * s, want: []time.Duration{250 * ms, 1250 * ms, 3 * s, rest}},

@@ -263,6 +263,16 @@ func (c *Circuit) AnsweredSince(sent time.Time) bool {
 	return s != nil && s.lastAnswered() > max(sent.Sub(c.breaker.origin), -1)
 }
 
+// MostSucceed reports whether the circuit is closed, and more than half of the results of the Window are successes.
+func (c *Circuit) MostSucceed(now time.Time) bool {
+	s := c.closed.Load()
+	if s == nil {
+		return false
+	}
+	sum := s.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
+	return sum.results > 2*sum.failures
+}
+
 // Usual returns the median latency of successes; 0: unknown.
 func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }
 
