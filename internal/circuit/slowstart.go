@@ -19,7 +19,9 @@ type slowStart struct {
 	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
 	usualFailures  float64       // ratio of failures before the outage
-	inFlight       int           // requests that it admitted
+	inFlight       int           // requests that it admitted, without those that were overtaken
+	sent           int           // number of all requests that it admitted
+	answered       int           // number of the last one that was answered quickly: it has overtaken those before it
 	slowestFailure time.Duration // highest latency of a failure
 	admitted       time.Time     // time of the last request
 	loaded         time.Time     // time when half of the limit was last in flight
@@ -75,17 +77,24 @@ func (l *slowStart) admit(now time.Time) *Rejection {
 
 func (l *slowStart) send(now time.Time) {
 	l.inFlight++
+	l.sent++
 	l.admitted = now
 	if float64(l.inFlight) >= l.size/2 {
 		l.loaded = now
 	}
 }
 
-func (l *slowStart) done(sent, now time.Time, server outcome.Server) {
+// done records the result of the request with that number.
+func (l *slowStart) done(number int, sent, now time.Time, server outcome.Server) {
 	inFlight, took := float64(l.inFlight), now.Sub(sent)
-	l.inFlight--
+	// A later request was answered quickly, so this one is in no queue. It hangs for a reason of its own.
+	overtaken := number <= l.answered
+	if !overtaken {
+		l.inFlight--
+	}
 	// A quick failure indicates no queue.
-	if server == outcome.Silent || server == outcome.Fails && took <= l.quick {
+	noQueue := took <= l.quick || overtaken
+	if server == outcome.Silent || server == outcome.Fails && noQueue {
 		return
 	}
 	maxPause := l.rules.MaxCooldown
@@ -98,6 +107,9 @@ func (l *slowStart) done(sent, now time.Time, server outcome.Server) {
 		l.grow(sent, took)
 		if took <= l.quick {
 			l.quickOnes++
+			// Those before it may hang until their deadlines. They would hold all slots of a server that is well.
+			l.answered = max(l.answered, number)
+			l.inFlight = min(l.inFlight, l.sent-l.answered)
 			return
 		}
 		// A slow response is still a response.

@@ -111,7 +111,7 @@ func TestSlowStart_quickResponsesBeside(t *testing.T) {
 				if i%tt.every == tt.every-1 {
 					server, now = outcome.Fails, sent.Add(outageLatency)
 				}
-				l.done(sent, now, server)
+				endFirst(l, sent, now, server)
 			}
 			require.Equal(t, tt.cut, !l.cut.Equal(cut))
 			require.Equal(t, tt.grows, l.size >= 1)
@@ -127,7 +127,7 @@ func TestSlowStart_doublesEachRoundTrip(t *testing.T) {
 		require.Equal(t, want, n)
 		now = now.Add(2 * usualLatency)
 		for range n {
-			l.done(sent, now, outcome.Works)
+			endFirst(l, sent, now, outcome.Works)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestSlowStart_growsInTenRounds(t *testing.T) {
 				}
 				now = now.Add(tt.took)
 				for l.inFlight > 0 {
-					l.done(sent, now, outcome.Works)
+					endFirst(l, sent, now, outcome.Works)
 				}
 			}
 			require.InDelta(t, tt.want, l.size, 1)
@@ -184,7 +184,7 @@ func TestSlowStart_quickFailures(t *testing.T) {
 				if i%2 == 0 {
 					now, server = sent.Add(tt.took), outcome.Fails
 				}
-				l.done(sent, now, server)
+				endFirst(l, sent, now, server)
 				if l.paused.After(now) {
 					now = l.paused
 				}
@@ -267,7 +267,7 @@ func TestSlowStart_cut(t *testing.T) {
 			l.size = tt.size
 			now := sent.Add(outageLatency)
 			for _, c := range []byte(tt.results) {
-				l.done(sent, now, outcomes[c])
+				endFirst(l, sent, now, outcomes[c])
 			}
 			require.InDelta(t, tt.want, l.size, 1e-9)
 		})
@@ -296,7 +296,7 @@ func TestSlowStart_pauses(t *testing.T) {
 				_, ok := l.ask(now)
 				require.True(t, ok)
 				now = now.Add(tt.took)
-				l.done(now.Add(-tt.took), now, outcome.Works)
+				endFirst(l, now.Add(-tt.took), now, outcome.Works)
 				end := l.paused
 				require.Equal(t, want > 0, now.Before(end))
 				if want == 0 {
@@ -332,7 +332,7 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
-			l.done(epoch, now, tt.server)
+			endFirst(l, epoch, now, tt.server)
 			notBefore, ok := l.ask(now)
 			require.False(t, ok)
 			require.Equal(t, tt.want, notBefore.Sub(now))
@@ -360,7 +360,7 @@ func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 			l, now := newSlowStart(defaultRules(), usualLatency, &outage{usual: time.Second, slow: true}, tt.worst, usualLatency, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
-				l.done(now, now.Add(tt.failed), outcome.Fails)
+				endFirst(l, now, now.Add(tt.failed), outcome.Fails)
 				now = l.paused
 			}
 			_, ok := l.ask(now)
@@ -395,7 +395,7 @@ func TestSlowStart_expiresWithoutCuts(t *testing.T) {
 					if tt.fails > 0 && failed.Equal(epoch) && now.Sub(epoch) >= tt.fails {
 						server, failed = outcome.Fails, end
 					}
-					l.done(now, end, server)
+					endFirst(l, now, end, server)
 				}
 				now = now.Add(tt.every)
 				require.Less(t, now.Sub(epoch), time.Hour)
@@ -432,13 +432,16 @@ func TestSlowStart_expiresWithoutRejections(t *testing.T) {
 		want  time.Duration
 	}{
 		{"no requests", func(*slowStart, time.Time) {}, DefaultWindow},
-		{"a success", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, outcome.Works) }, DefaultWindow},
-		{"a slow failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now.Add(-outageLatency), now, outcome.Fails) }, later + DefaultWindow},
-		{"a quick failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, outcome.Fails) }, DefaultWindow},
+		{"a success", func(l *slowStart, now time.Time) { l.admit(now); endFirst(l, now, now, outcome.Works) }, DefaultWindow},
+		{"a slow failure", func(l *slowStart, now time.Time) {
+			l.admit(now)
+			endFirst(l, now.Add(-outageLatency), now, outcome.Fails)
+		}, later + DefaultWindow},
+		{"a quick failure", func(l *slowStart, now time.Time) { l.admit(now); endFirst(l, now, now, outcome.Fails) }, DefaultWindow},
 		{"rejected: too many in flight", func(l *slowStart, now time.Time) { l.admit(now); l.admit(now) }, later + DefaultWindow},
 		{"rejected: a pause", func(l *slowStart, now time.Time) {
 			l.admit(now)
-			l.done(now.Add(-outageLatency), now, outcome.Works)
+			endFirst(l, now.Add(-outageLatency), now, outcome.Works)
 			l.admit(now)
 		}, later + DefaultWindow},
 	} {
@@ -472,14 +475,15 @@ func TestCircuit_baselineIsNotFromSlowStart(t *testing.T) {
 
 // A permit counts once, even if it ends twice: the number in flight is never negative.
 func TestSlowStart_countsAPermitOnce(t *testing.T) {
+	slow := Result{Server: outcome.Rejects, Took: outageLatency} // a quick response would overtake the other request
 	for _, tt := range []struct {
 		name string
 		end  func(Permit, time.Time)
 	}{
 		{"canceled twice", func(p Permit, at time.Time) { p.Cancel(at); p.Cancel(at) }},
 		{"done twice", func(p Permit, at time.Time) { p.Done(Result{}, at); p.Done(Result{}, at) }},
-		{"done, then canceled", func(p Permit, at time.Time) { p.Done(Result{Server: outcome.Rejects}, at); p.Cancel(at) }},
-		{"canceled, then done", func(p Permit, at time.Time) { p.Cancel(at); p.Done(Result{Server: outcome.Rejects}, at) }},
+		{"done, then canceled", func(p Permit, at time.Time) { p.Done(slow, at); p.Cancel(at) }},
+		{"canceled, then done", func(p Permit, at time.Time) { p.Cancel(at); p.Done(slow, at) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := slowStarted(t)
@@ -492,6 +496,43 @@ func TestSlowStart_countsAPermitOnce(t *testing.T) {
 			}
 			other.Cancel(at)
 			require.Zero(t, l.inFlight)
+		})
+	}
+}
+
+// endFirst ends the first request in flight.
+func endFirst(l *slowStart, sent, now time.Time, server outcome.Server) {
+	l.done(l.sent-l.inFlight+1, sent, now, server)
+}
+
+// A quick response shows that the requests which were sent before it are in no queue, so they hold no slot, and their failures are no
+// reason for a cut.
+func TestSlowStart_overtakenRequests(t *testing.T) {
+	const hung = 3
+	for _, tt := range []struct {
+		name     string
+		took     time.Duration // of the response
+		failure  time.Duration // of the requests before it, after that
+		inFlight int           // after the response
+		cut      bool
+	}{
+		{"a quick response: they are forgotten", usualLatency, outageLatency, 0, false},
+		{"a slow response: they may be in the queue behind which it was", outageLatency / 2, outageLatency, hung, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, now := sized(hung+1), epoch.Add(time.Second)
+			cut, sent := l.cut, now
+			for range hung + 1 {
+				require.Nil(t, l.admit(now))
+			}
+			now = now.Add(tt.took)
+			l.done(hung+1, sent, now, outcome.Works)
+			require.Equal(t, tt.inFlight, l.inFlight)
+			for number := range hung {
+				l.done(number+1, sent, now.Add(tt.failure), outcome.Fails)
+			}
+			require.Zero(t, l.inFlight)
+			require.Equal(t, tt.cut, l.cut.After(cut))
 		})
 	}
 }
