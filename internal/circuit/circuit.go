@@ -134,7 +134,6 @@ type Permit struct {
 // counted is a permit that is counted until it ends. Circuit.mu guards it.
 type counted struct {
 	ended  bool   // Done or Cancel was called
-	number int    // under slow start: of those that it admitted
 	tested uint64 // the route of a probe that was not known to fail; 0: it was
 }
 
@@ -188,7 +187,7 @@ func (c *Circuit) admit(now time.Time, route uint64) (Permit, *Rejection) {
 		if rejection := l.admit(now); rejection != nil {
 			return Permit{}, rejection
 		}
-		p.counted = &counted{number: l.sent}
+		p.counted = l.newest()
 	}
 	return p, nil
 }

@@ -83,7 +83,7 @@ func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
 	s := p.closed
 	l := s.slowStart.Load()
 	if l != nil && p.counted != nil {
-		l.done(p.counted.number, now.Add(-r.Took), now, r.Server)
+		l.done(p.counted, now.Add(-r.Took), now, r.Server)
 	}
 	at := now.Sub(c.breaker.origin)
 	releasing := s.releasing.Load()

@@ -2,6 +2,7 @@ package circuit
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
@@ -19,9 +20,7 @@ type slowStart struct {
 	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
 	usualFailures  float64       // ratio of failures before the outage
-	inFlight       int           // requests that it admitted, without those that were overtaken
-	sent           int           // number of all requests that it admitted
-	answered       int           // number of the last one that was answered quickly: it has overtaken those before it
+	inFlight       []*counted    // requests that it admitted, in their order, without those that were overtaken
 	slowestFailure time.Duration // highest latency of a failure
 	admitted       time.Time     // time of the last request
 	loaded         time.Time     // time when half of the limit was last in flight
@@ -67,7 +66,7 @@ func (l *slowStart) admit(now time.Time) *Rejection {
 	case now.Before(l.paused):
 		l.quiet = now
 		return &Rejection{NotBefore: l.paused}
-	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.admitted) < maxWait:
+	case len(l.inFlight) > 0 && float64(len(l.inFlight)+1) > l.size && now.Sub(l.admitted) < maxWait:
 		l.quiet = now
 		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), hold.Hanging))}
 	}
@@ -76,21 +75,24 @@ func (l *slowStart) admit(now time.Time) *Rejection {
 }
 
 func (l *slowStart) send(now time.Time) {
-	l.inFlight++
-	l.sent++
+	l.inFlight = append(l.inFlight, &counted{})
 	l.admitted = now
-	if float64(l.inFlight) >= l.size/2 {
+	if float64(len(l.inFlight)) >= l.size/2 {
 		l.loaded = now
 	}
 }
 
-// done records the result of the request with that number.
-func (l *slowStart) done(number int, sent, now time.Time, server outcome.Server) {
-	inFlight, took := float64(l.inFlight), now.Sub(sent)
-	// A later request was answered quickly, so this one is in no queue. It hangs for a reason of its own.
-	overtaken := number <= l.answered
+// newest returns the request that was admitted last.
+func (l *slowStart) newest() *counted { return l.inFlight[len(l.inFlight)-1] }
+
+// done records the result of a request.
+func (l *slowStart) done(of *counted, sent, now time.Time, server outcome.Server) {
+	inFlight, took := float64(len(l.inFlight)), now.Sub(sent)
+	// If a later request was answered quickly, this one is in no queue. It hangs for a reason of its own.
+	i := slices.Index(l.inFlight, of)
+	overtaken := i < 0
 	if !overtaken {
-		l.inFlight--
+		l.inFlight = slices.Delete(l.inFlight, i, i+1)
 	}
 	// A quick failure indicates no queue.
 	noQueue := took <= l.quick || overtaken
@@ -108,8 +110,7 @@ func (l *slowStart) done(number int, sent, now time.Time, server outcome.Server)
 		if took <= l.quick {
 			l.quickOnes++
 			// Those before it may hang until their deadlines. They would hold all slots of a server that is well.
-			l.answered = max(l.answered, number)
-			l.inFlight = min(l.inFlight, l.sent-l.answered)
+			l.inFlight = slices.Delete(l.inFlight, 0, max(i, 0))
 			return
 		}
 		// A slow response is still a response.

@@ -114,7 +114,7 @@ func (o *outageOf) nothingLeft(t *testing.T) {
 	if c.opening != nil {
 		require.Zero(t, c.opening.inFlight)
 	} else if l := c.closed.Load().slowStart.Load(); l != nil {
-		require.Zero(t, l.inFlight)
+		require.Empty(t, l.inFlight)
 	}
 	if s := c.closed.Load(); s != nil {
 		require.False(t, s.releasing.Load())
