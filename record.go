@@ -120,7 +120,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 		r.latencies.Add(at, a.report.Latency)
 		r.noteSuccess(at)
 		r.failingRoutes.remove(a.call.routeHash, a.report.Start.Sub(a.call.origin))
-	case a.outcome.Server == outcome.Fails && a.report.Verdict.retryable():
+	case a.serverFailed():
 		r.failingRoutes.add(a.call.routeHash(), at, never)
 	case (a.came == outcome.Superseded || a.came == outcome.Overtaken) && a.timers.hedgeDelay > 0:
 		// The latency was more than the delay. The age at which the hedge won would raise the
@@ -128,6 +128,11 @@ func (a *attempt) noteOutcome(now time.Time) {
 		// above a quantile.
 		r.latencies.Add(at, a.timers.hedgeDelay-1)
 	}
+}
+
+// serverFailed reports whether the server has failed in a way that may pass.
+func (a *attempt) serverFailed() bool {
+	return a.outcome.Server == outcome.Fails && a.report.Verdict.retryable()
 }
 
 // failingRoutes are the routes of which an attempt has failed, and nothing that was sent since has succeeded. It is safe for concurrent
@@ -225,7 +230,7 @@ func (c *call) noteEnd(resp *http.Response) {
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.timeline.latency = took
-	if a := c.last; a != nil && a.outcome.Server == outcome.Fails && a.report.Verdict.retryable() {
+	if a := c.last; a != nil && a.serverFailed() {
 		a.visit.Record.failingRoutes.add(c.routeHash(), at, at)
 	}
 	c.record.ended.add(c.failingSince(c.record), at, c.count())

@@ -118,14 +118,14 @@ func (d *dimension) learn(o *observation) bool {
 		}
 		d.take(o)
 	// An earlier reset or a higher count is a contradiction, so the request that was sent last is right.
-	case o.end.reset.Before(d.end.early), o.newer && o.field.Remaining > d.remaining:
-		if o.newer { // a new window that no response showed, or a token bucket
+	case o.end.reset.Before(d.end.early):
+		if o.newer {
 			// A bucket that was used is full later, and not earlier: the server shows the next unit, or has several counters.
-			if o.end.reset.Before(d.end.early) {
-				d.resetMoves = 0
-			}
+			d.resetMoves = 0
 			d.take(o)
 		}
+	case o.newer && o.field.Remaining > d.remaining: // a new window that no response showed, or a token bucket
+		d.take(o)
 	default:
 		// The two resets may be the same instant, so both bounds hold, and the range becomes narrower.
 		early, reset := later(d.end.early, o.end.early), sooner(d.end.reset, o.end.reset)
