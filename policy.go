@@ -47,9 +47,9 @@ type Policy struct {
 	// Backoff returns the wait before a retry, to which the wait that the server asks for is
 	// added. It must be safe for concurrent use. nil means random waits of up to 250 ms, 1.25 s,
 	// 3 s and 6 s. A last wait ends before the deadline, or 10 s after the first failure. After
-	// timeouts, and while all calls of the route fail, early waits are omitted. While others of
-	// the route succeed, no wait is above 1.25 s. The wait that the server asks for is then a
-	// minimum. See docs/backoff.md.
+	// timeouts, and while all calls of the route fail, early waits are omitted. After a 500 or a
+	// reset, no wait is above 1.25 s while others of the route succeed. The wait that the server
+	// asks for is a minimum with these waits. See docs/backoff.md.
 	Backoff Backoff `json:"-"`
 
 	// Classify overrides the classification of an attempt by its status, header and error. nil
