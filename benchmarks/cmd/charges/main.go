@@ -138,7 +138,7 @@ func table(t *testing.T, key bool) string {
 	for _, library := range libraries {
 		var r result
 		slowest := 0.0
-		const runs = 10 // their mean: chance moves the slowest of one run by half a second
+		const runs = 10 // their mean: chance moves the slowest of one run by a second
 		for range runs {
 			r = bubble.Run(t, func() result { return run(library, key) })
 			slowest += r.slowest.Seconds() / runs
@@ -153,7 +153,7 @@ func table(t *testing.T, key bool) string {
 		} {
 			rows[i] = append(rows[i], strconv.Itoa(cell))
 		}
-		rows[5] = append(rows[5], fmt.Sprintf("%.0f s", 2*math.Ceil(slowest/2))) // two seconds, because the waits are random
+		rows[5] = append(rows[5], fmt.Sprintf("%.0f s", max(math.Exp2(math.Ceil(math.Log2(slowest))), 2))) // a power of two, because the waits are random
 	}
 	return transcript.Table(titles, rows)
 }
