@@ -44,7 +44,7 @@ func (s *shop) charged() int {
 	return s.charges
 }
 
-// varnish starts a Varnish with its built-in VCL in front of a server, and returns its URL.
+// varnish starts a Varnish with its built-in VCL, and an address that shows that it serves, in front of a server. It returns its URL.
 func varnish(t *testing.T, backend string) string {
 	t.Helper()
 	program, err := exec.LookPath("varnishd")
@@ -60,7 +60,8 @@ func varnish(t *testing.T, backend string) string {
 	folder, err := os.MkdirTemp("", "varnish") //nolint:usetesting // t.TempDir's names are too long for the socket of varnishd
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	vcl := fmt.Sprintf("vcl 4.1;\nbackend default { .host = %q; .port = %q; .first_byte_timeout = 300ms; }\n", at.Hostname(), at.Port())
+	vcl := fmt.Sprintf("vcl 4.1;\nbackend default { .host = %q; .port = %q; .first_byte_timeout = 300ms; }\n"+
+		"sub vcl_recv { if (req.url == \"/ready\") { return (synth(204)); } }\n", at.Hostname(), at.Port())
 	require.NoError(t, os.WriteFile(folder+"/vcl", []byte(vcl), 0o600))
 	server := exec.Command(program, "-F", "-j", "none", "-n", folder+"/work", "-f", folder+"/vcl", "-a", address, "-s", "malloc,16m")
 	var said strings.Builder
@@ -73,9 +74,10 @@ func varnish(t *testing.T, backend string) string {
 			t.Log(said.String())
 		}
 	})
+	// Its parent process accepts connections before the child that serves them has started, and may reset those.
 	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", address)
-		return err == nil && conn.Close() == nil
+		resp, err := http.Get("http://" + address + "/ready")
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusNoContent
 	}, time.Minute, 50*time.Millisecond)
 	return "http://" + address
 }
