@@ -15,21 +15,27 @@ type costs struct {
 	upTo    int64     // load.spent of the request that showed what remains, or when the window began
 	back    int64     // estimates of later requests that took nothing
 	shownBy time.Time // when the request was sent that showed what remains
-	share   float64   // what requests took of their estimates; 0: unknown
+
+	took, estimated float64 // what late requests took, and their estimates
 }
 
-// maxShare bounds the share, because others may use the quota too.
-const maxShare = 2
+const (
+	// The server may count concurrent requests in another order than they were sent, so the first response of a burst may show what
+	// all of them took, or one. The sums are right when the last has come, and those of old requests fade.
+	costsFade = 7. / 8
+
+	maxShare = 2 // others may use the quota too
+)
 
 // owed returns the estimates of which no response has shown what they took.
 func (c *costs) owed(spent int64) int64 { return max(spent-c.upTo-c.back, 0) }
 
 // expect returns what requests with such estimates take together.
 func (c *costs) expect(estimates int64) int64 {
-	if c.share == 0 {
+	if c.estimated == 0 {
 		return estimates
 	}
-	return int64(math.Ceil(float64(estimates) * c.share))
+	return int64(math.Ceil(float64(estimates) * min(c.took/c.estimated, maxShare)))
 }
 
 // giveBack returns the estimate of a request that took nothing, unless a later response or a reset has done so.
@@ -51,16 +57,12 @@ func (b *bucket) giveBack(f *flight) {
 // learnCost learns the share, before the dimension takes the observation. A rejected request took nothing.
 func (d *dimension) learnCost(o *observation) {
 	estimates := d.owed(o.spent)
-	if o.spent == 0 { // it was sent before a quota was known, and so were those before it
+	if o.spent == 0 && o.sent.After(d.shownBy) { // it was sent before a quota was known, and so were those before it
 		estimates = o.cost
 	}
-	if !o.rejected && d.version > 0 && estimates > 0 && o.sent.After(d.shownBy) {
-		used := float64(d.remaining-o.field.Remaining) + d.gained(o)
-		share := min(max(used/float64(estimates), math.SmallestNonzeroFloat64), maxShare) // 0 is unknown
-		if d.share > 0 {
-			share = (d.share + share) / 2
-		}
-		d.share = share
+	used := float64(d.remaining-o.field.Remaining) + d.gained(o)
+	if !o.rejected && d.version > 0 && used >= 0 { // less than 0: of a new window
+		d.took, d.estimated = costsFade*d.took+used, costsFade*d.estimated+float64(estimates)
 	}
 	d.shownBy = later(d.shownBy, o.sent)
 	if o.spent > d.upTo {

@@ -145,6 +145,21 @@ func TestQuota_cost(t *testing.T) {
 			q.do(100, ok, 500)
 			q.admit(100)
 		}, 300},
+		{"the server counts concurrent requests in another order: a share of all", func(q *tokens) {
+			var sent []*Permit
+			for range 3 {
+				sent = append(sent, q.requireSent(100))
+				time.Sleep(time.Millisecond)
+			}
+			sent[2].Done(q.response(ok, 950), time.Now()) // counted first
+			sent[0].Done(q.response(ok, 900), time.Now())
+			sent[1].Done(q.response(ok, 850), time.Now())
+			q.admit(400) // half of it, and a little more, because the first has faded
+		}, 620},
+		{"rejected although its share seemed enough: nothing is left", func(q *tokens) {
+			q.do(400, ok, 960) // a tenth
+			q.do(400, throttled, 90)
+		}, 0},
 		{"the reset: a new window owes nothing", func(q *tokens) {
 			q.do(400, ok, 600)
 			q.admit(500)

@@ -50,7 +50,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
 		}
-		explained := d.costed && 0 < field.Remaining && field.Remaining < p.cost // a smaller one may be served
+		explained := d.costed && 0 < field.Remaining && field.Remaining < d.expect(p.cost) // a smaller one may be served
 		if o.rejected && a.exhausts(field) && !explained {
 			d.reject(now, a.RetryAfter, current)
 		}
