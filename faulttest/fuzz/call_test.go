@@ -195,8 +195,9 @@ func (c *call) check(srv *servers) string {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	seen := len(srv.seen[c.id])
-	free := srv.across[c.id] && doubt && !srv.list // http.Client has followed a redirect to another origin
 	unseen := srv.hidden && (safe || !c.plan.body)
+	// http.Client has followed a redirect to another origin. docs/errors.md says of which repetitions the library can see no doubt.
+	free := srv.across[c.id] && (doubt || unseen) && !srv.list
 	// A redirect's request has another address than the one that the loop repeats, and a new call at a list may go elsewhere.
 	looped := c.loop && (srv.moved[c.id] || srv.list && !srv.shared)
 	switch {
