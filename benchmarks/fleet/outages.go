@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -104,7 +105,8 @@ const (
 	whySlow        = "a client with a success in the last 10 s makes one quick retry after a timeout, so the server's queue " +
 		"drains later"
 	whyTipped = "the server is not overloaded only because it rejects or loses some requests; retries overload it, and a client " +
-		"with few calls cannot detect that. The peers' retries overload it too"
+		"with few calls cannot detect that. AttemptTimeout is shorter than the queue, so the work of the requests that it ends is lost. " +
+		"The peers' retries overload it too. Without AttemptTimeout (the default of this library) see *-no-timeout*"
 
 	whyBrownout = "a client with one call a second cannot distinguish half of the capacity from none before it has seen some " +
 		"failures; each failure occupies the queue"
@@ -273,6 +275,13 @@ func regressions() []Scenario {
 			Staff:  []Staff{{From: 150 * time.Second, To: 230 * time.Second, Workers: 1}}},
 		Load: Load{Rate: 4.42, Clients: 13, Deadline: time.Second, Paths: []Part{{export, 0.57}, {charge, 1}}},
 	}}
+	for _, s := range slices.Clone(all) {
+		if s.Reason == whyTipped {
+			s.Name, s.Reason, s.Note = s.Name+"-no-timeout", "", "as "+s.Name+", without AttemptTimeout"
+			s.Server.AttemptTimeout = -1
+			all = append(all, s)
+		}
+	}
 	for i := range all {
 		all[i].Row = 31
 		if all[i].During == 0 {
