@@ -1,6 +1,7 @@
 package resilienthttp_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -411,7 +412,7 @@ func onlyCalm(fields func(wait int) []any) func(r *rand.Rand) limiterModel {
 	}
 }
 
-// §4.17: what a server says of its quota is true. A reset, in whole seconds, is tested after eight waits within two seconds, and then
+// §4.17: what a server says of its quota is true. A reset, in whole seconds, is tested after two waits within two seconds, and then
 // ever more rarely. Calls that did not wait, or longer, teach nothing.
 func TestRateLimit_honestSeconds(t *testing.T) {
 	const s = time.Second
@@ -429,10 +430,10 @@ func TestRateLimit_honestSeconds(t *testing.T) {
 		late  int           // calls after that, one after the other
 		most  int           // 429s
 	}{
-		{"a window of a second, eight times", window(5, s), 0, 42, 0, 0, 0},
+		{"a window of a second, eight times", window(5, s), 0, 42, 0, 0, 1},
 		{"a window of a second, for an hour", window(5, s), 0, 5 * 3600, 0, 0, 12},
 		{"a limit of 1, for an hour", window(1, s), 0, 3600, 0, 0, 12},
-		{"after many calls that did not wait", window(1, s), 200, 8, 0, 0, 0},
+		{"after many calls that did not wait", window(1, s), 200, 2, 0, 0, 0},
 		{"after waits of ten seconds", window(5, 10*s), 0, 61, 8500 * time.Millisecond, 6, 0},
 		{"a token bucket shows when its next token comes, by a date, for an hour", func(at time.Duration, _ string) (status int, fields []any) {
 			status, fields = bucket.respond(at, "X-RateLimit-")
@@ -648,7 +649,8 @@ func TestRateLimit_processesOfOneWindow(t *testing.T) {
 
 // §4.17d: a token bucket that tells the truth in whole seconds, and refills faster than that. Calls come at random times, below its
 // rate or above. They are served as often as those of a bare client, because the reset is only rounded. The first and fifth row fail
-// if counts narrow the second of the reset, and those of a free token if a reset of now is dropped.
+// if counts narrow the second of the reset, and those of a free token if a reset of now is dropped. Those of few tokens fail if
+// calls always wait until the reset. In the first two or three of the 20 s they do.
 func TestRateLimit_fastBuckets(t *testing.T) {
 	next := func(b *tokenBucket) float64 { return (math.Floor(b.tokens) + 1 - b.tokens) / b.perSecond }
 	free := func(b *tokenBucket) float64 { return max(1-b.tokens, 0) / b.perSecond }
@@ -659,6 +661,7 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 		reset                  func(b *tokenBucket) float64
 		round                  func(float64) float64
 		epoch                  bool
+		least                  float64 // of a bare client's; 0: .97
 	}{
 		{name: "the next token, rounded up", perSecond: 100, burst: 10, load: .9, reset: next, round: math.Ceil},
 		{name: "the next token, rounded down", perSecond: 54, burst: 9, load: .74, reset: next, round: math.Floor},
@@ -666,6 +669,10 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 		{name: "a free token, rounded up, below the rate", perSecond: 87, burst: 29, load: .95, reset: free, round: math.Ceil},
 		{name: "full, rounded up", perSecond: 54, burst: 9, load: .74, reset: full, round: math.Ceil},
 		{name: "full, epoch, rounded", perSecond: 161, burst: 33, load: 1.16, reset: full, round: math.Round, epoch: true},
+		{name: "few tokens, full, rounded up", perSecond: 8, burst: 4, load: 1.5, reset: full, round: math.Ceil, least: .93},
+		{name: "few tokens, a free token, rounded up", perSecond: 5, burst: 3, load: 2, reset: free, round: math.Ceil},
+		{name: "one token, full, rounded up", perSecond: 5, burst: 1, load: 2, reset: full, round: math.Ceil, least: .88},
+		{name: "few tokens below the rate, full, rounded up", perSecond: 5, burst: 3, load: .9, reset: full, round: math.Ceil},
 		{name: "full, epoch, rounded down", perSecond: 103, burst: 15, load: 1.24, reset: full, round: math.Floor, epoch: true},
 	} {
 		run := func(t *testing.T, client func(http.RoundTripper) http.RoundTripper) (served float64, rejected int) {
@@ -712,7 +719,7 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 				return &resilienthttp.Transport{Base: base, Policy: policy}
 			})
 			t.Logf("served %.3f, bare %.3f; %d 429s, bare %d", ours, bare, rejected, unpaced)
-			assert.GreaterOrEqual(t, ours, .97*bare)
+			assert.GreaterOrEqual(t, ours, cmp.Or(row.least, .97)*bare)
 			assert.LessOrEqual(t, rejected, unpaced*11/10+10, "429s")
 		})
 	}

@@ -97,7 +97,7 @@ func (d *dimension) learn(o *observation) bool {
 	}
 	d.standing = followed
 	if !o.rejected && !d.shownOnSuccess {
-		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, probeFactor, probeFactor
+		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, 1, probeFactor
 	}
 	d.learnSize(o)
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
@@ -152,8 +152,8 @@ func (d *dimension) take(o *observation) {
 }
 
 // initialPart is the part of the time until an inexact reset that calls wait at first, if only rejections show it. Of one that
-// responses show it is all. So the first calls are not rejected, but after probeFactor waits half of the part is tried,
-// because a token bucket refills sooner. Each rejection of that makes the waits until the next try as many times more.
+// responses show it is all. But after two waits half of the part is tried, because a token bucket refills sooner. Each
+// rejection of that makes the waits until the next try probeFactor times more.
 const initialPart = 0.25
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
@@ -174,11 +174,8 @@ func (d *dimension) inexact() time.Duration {
 	return 0
 }
 
-// tested reports whether calls wait a part of the time until the reset: if only rejections show the quota, or if the limit is 1,
-// which does not show whether the quota refills before.
-func (d *dimension) tested() bool {
-	return d.inexact() > 0 && (!d.shownOnSuccess || d.limit == 1)
-}
+// tested reports whether calls wait a part of the time until the reset: a window may end and a bucket refill before it.
+func (d *dimension) tested() bool { return d.inexact() > 0 }
 
 // test learns the part from the result of the first request after a reset.
 func (d *dimension) test(sent time.Time, a *Response) {
