@@ -146,10 +146,10 @@ func (d *dimension) serve(o *observation) bool {
 }
 
 // count counts requests that were sent before the reset that the first of them shows, and at least for as long
-// as that is inexact: mostly a second. Such a span touches two windows, so more than twice the
+// as its response is inexact about that, at most a second. Such a span touches two windows, so more than twice the
 // limit contradicts it. The fields then mean something else, for example the size of a bucket that refills
-// within less than a second, or the quota of each route. If the window is a second, a response alone is as inexact as the
-// window is long: several together may narrow the range to milliseconds, and in so short a span no bucket serves twice its limit.
+// within less than a second, or the quota of each route. Several responses together may narrow the reset to milliseconds, and in so
+// short a span no bucket serves twice its limit, so the response alone counts.
 func (d *dimension) count(o *observation) {
 	switch {
 	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
@@ -161,11 +161,7 @@ func (d *dimension) count(o *observation) {
 	case o.sent.After(d.spanEnd):
 		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
 		if d.shownOnSuccess {
-			inexact := d.end.reset.Sub(d.end.early)
-			if d.window <= time.Second {
-				inexact = max(inexact, o.end.reset.Sub(o.end.early))
-			}
-			d.spanEnd = later(d.end.early, o.sent.Add(min(inexact, time.Second)))
+			d.spanEnd = later(d.end.early, o.sent.Add(min(o.end.reset.Sub(o.end.early), time.Second)))
 		}
 	}
 	if d.served++; d.served > 2*d.limit {
