@@ -27,7 +27,7 @@ type dimension struct {
 
 	end        end
 	part       float64       // of the time from the newest response to an inexact reset that calls wait
-	waits      int64         // that must end with a success before the part is halved
+	waits      int64         // that must end with a success before the part is halved; maxLimit: it is not
 	patience   int64         // their number after the last rejection; 0: none
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
@@ -97,9 +97,12 @@ func (d *dimension) learn(o *observation) bool {
 	}
 	d.standing = followed
 	if !o.rejected && !d.shownOnSuccess {
-		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, 1, probeFactor
+		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, maxLimit, probeFactor
 	}
 	d.learnSize(o)
+	if d.waits == maxLimit && d.mayRefill(o) {
+		d.waits = 1
+	}
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
 		o.end.cut = sooner(o.end.cut, d.endsBy)
 	}
@@ -152,8 +155,9 @@ func (d *dimension) take(o *observation) {
 }
 
 // initialPart is the part of the time until an inexact reset that calls wait at first, if only rejections show it. Of one that
-// responses show it is all. But after two waits half of the part is tried, because a token bucket refills sooner. Each
-// rejection of that makes the waits until the next try probeFactor times more.
+// responses show it is all. But if the quota may refill before, half of the part is tried after two waits. Each rejection of that
+// makes the waits until the next try probeFactor times more. Without such a sign there is no try, because some servers ban a client
+// that sends a request too early.
 const initialPart = 0.25
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
@@ -172,6 +176,15 @@ func (d *dimension) inexact() time.Duration {
 		return unit
 	}
 	return 0
+}
+
+// mayRefill reports whether the quota may refill before its reset: a request was served and took nothing from the count. A limit of 1
+// cannot show that.
+func (d *dimension) mayRefill(o *observation) bool {
+	if o.rejected || !o.newer || d.version == 0 {
+		return false
+	}
+	return d.limit == 1 || o.field.Remaining == d.remaining && d.remaining < d.limit-1
 }
 
 // tested reports whether calls wait a part of the time until the reset: a window may end and a bucket refill before it.
