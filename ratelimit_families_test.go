@@ -463,7 +463,7 @@ func TestRateLimit_honestSeconds(t *testing.T) {
 	}
 }
 
-// §4.17: windows of a second or two that ban for a minute whoever sends one request too many, as rate-limiter-flexible does with
+// §4.17: windows of a second or two that ban a client for a minute that sends one request too many, as rate-limiter-flexible does with
 // blockDuration. Nothing shows that such a quota refills before its reset, so nothing is sent before it.
 func TestRateLimit_bans(t *testing.T) {
 	for seed := range uint64(8) {
