@@ -54,14 +54,16 @@ func (b *bucket) giveBack(f *flight) {
 	}
 }
 
-// learnCost learns the share, before the dimension takes the observation. A rejected request took nothing.
+// learnCost learns the share, before the dimension takes the observation. A rejected request took nothing, and one without an
+// estimate teaches nothing.
 func (d *dimension) learnCost(o *observation) {
 	estimates := d.owed(o.spent)
 	if o.spent == 0 && o.sent.After(d.shownBy) { // it was sent before a quota was known, and so were those before it
 		estimates = o.cost
 	}
 	used := float64(d.remaining-o.field.Remaining) + d.gained(o)
-	if !o.rejected && d.version > 0 && used >= 0 { // less than 0: of a new window
+	teaches := !o.rejected && o.cost > 0 && d.version > 0
+	if teaches && used >= 0 { // less than 0: of a new window
 		d.took, d.estimated = costsFade*d.took+used, costsFade*d.estimated+float64(estimates)
 	}
 	d.shownBy = later(d.shownBy, o.sent)

@@ -141,6 +141,11 @@ func TestQuota_cost(t *testing.T) {
 			q.do(400, ok, 960) // a tenth
 			q.admit(400)
 		}, 920},
+		{"an unknown cost: no share is learned from it", func(q *tokens) {
+			q.do(0, ok, 500)
+			q.do(100, ok, 400)
+			q.admit(100)
+		}, 300},
 		{"a share of two at most, because others may use the quota", func(q *tokens) {
 			q.do(100, ok, 500)
 			q.admit(100)
