@@ -412,8 +412,8 @@ func onlyCalm(fields func(wait int) []any) func(r *rand.Rand) limiterModel {
 	}
 }
 
-// §4.17: what a server says of its quota is true. A reset, in whole seconds, is tested if the quota may refill before it: after two waits within two seconds, and then
-// ever more rarely. Calls that did not wait, or longer, teach nothing.
+// §4.17: what a server says of its quota is true. A reset, in whole seconds, is tested if the quota may refill before it: after two
+// waits within two seconds, and then ever more rarely. Calls that did not wait, or longer, teach nothing.
 func TestRateLimit_honestSeconds(t *testing.T) {
 	const s = time.Second
 	window := func(limit int, length time.Duration) limiterModel {
@@ -483,7 +483,7 @@ func TestRateLimit_bans(t *testing.T) {
 			}
 			load := limiterLoad{1, 1 + r.IntN(8), 50 * time.Millisecond, []string{"/"}, 5 * time.Second}
 			load.serve(t, model, 3*time.Minute, func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
-			assert.LessOrEqual(t, bans, 0)
+			assert.Zero(t, bans)
 		})
 	}
 }

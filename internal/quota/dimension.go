@@ -27,7 +27,7 @@ type dimension struct {
 
 	end        end
 	part       float64       // of the time from the newest response to an inexact reset that calls wait
-	waits      int64         // that must end with a success before the part is halved; maxLimit: it is not
+	waits      int64         // that must end with a success before the part is halved; maxLimit: none has ended so
 	patience   int64         // their number after the last rejection; 0: none
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
@@ -100,7 +100,7 @@ func (d *dimension) learn(o *observation) bool {
 		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, maxLimit, probeFactor
 	}
 	d.learnSize(o)
-	if d.waits == maxLimit && d.mayRefill(o) {
+	if d.waits == maxLimit && d.mayRefill(o) { // no wait has ended with a success
 		d.waits = 1
 	}
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
@@ -164,7 +164,7 @@ const initialPart = 0.25
 // is waited then.
 func (d *dimension) guess() {
 	d.end.likely = d.end.reset
-	if d.tested() {
+	if d.inexact() > 0 {
 		from := later(d.end.early, d.at)
 		d.end.likely = from.Add(time.Duration(d.part * float64(d.end.reset.Sub(from))))
 	}
@@ -186,9 +186,6 @@ func (d *dimension) mayRefill(o *observation) bool {
 	}
 	return d.limit == 1 || o.field.Remaining == d.remaining && d.remaining < d.limit-1
 }
-
-// tested reports whether calls wait a part of the time until the reset: a window may end and a bucket refill before it.
-func (d *dimension) tested() bool { return d.inexact() > 0 }
 
 // test learns the part from the result of the first request after a reset.
 func (d *dimension) test(sent time.Time, a *Response) {
@@ -283,7 +280,7 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 		return false
 	}
 	d.endsBy = time.Time{}
-	if waited && d.tested() {
+	if waited && d.inexact() > 0 {
 		d.endsBy = d.end.reset
 	}
 	ended, refilled := d.end, d.refilled(now)
