@@ -946,6 +946,25 @@ func TestAttack_slowStartHasNoTime(t *testing.T) {
 	}
 }
 
+// L2: a client that has had no success before an outage does not know how long responses take. That of the probe that closes the circuit
+// is then what is usual, so the healthy server is not limited.
+func TestBreakerWait_noSuccessBefore(t *testing.T) {
+	const away = 5 * time.Second
+	for _, takes := range []time.Duration{20 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond} {
+		bubble.Run(t, fmt.Sprint(takes), func(t *testing.T) {
+			begun := time.Now()
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if time.Since(begun) < away {
+					return hanging(r)
+				}
+				return after(takes, status(200))(r)
+			})}
+			lost := lostCalls(t, tr, 2*time.Second, away+20*time.Second, time.Second/50, away+time.Second, math.MaxInt64)
+			require.Less(t, lost, int64(10), "of 950 calls that begin a second after the server is back")
+		})
+	}
+}
+
 // 3. Retries that wait for Retry-After while the circuit is open have no jitter and no token: all are sent at once if the
 // circuit has closed in the meantime.
 func TestAttack_retryAfterHerd(t *testing.T) {

@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -46,6 +47,8 @@ func newSlowStart(rules *Rules, baseline time.Duration, before *outage, slowestF
 	if rules.Static || slowestFailure < response {
 		return nil
 	}
+	// A client that has had no success before knows nothing that is more usual than the response.
+	baseline = cmp.Or(baseline, response)
 	l := &slowStart{rules: rules, quick: max(min(2*baseline, (baseline+slowestFailure)/2), slowestFailure/16), slowestFailure: slowestFailure, usualFailures: before.ratio, size: newSize, quiet: now, cut: now}
 	if response <= l.quick {
 		l.size = min(max(l.size, l.size*float64(baseline)/float64(before.usual)), float64(rules.MinRequests))

@@ -75,7 +75,7 @@ func TestSlowStart_initialLimit(t *testing.T) {
 		{"27 in flight before", 740 * ms, 27 * ms, 740 * ms, 6.85, 0},
 		{"less than one", 10 * ms, time.Second, 10 * ms, .25, 0},
 		{"a response that is not quick", 740 * ms, 27 * ms, 1900 * ms, .25, 0},
-		{"a latency that is not known", 0, 27 * ms, 10 * ms, .25, 0},
+		{"a latency that is not known: that of the probe", 0, 27 * ms, 740 * ms, 6.85, 0},
 		{"many: at most 20", 10 * time.Second, ms, 10 * time.Second, 20, 0},
 		{"many: at most MinRequests", 10 * time.Second, ms, 10 * time.Second, 8, 8},
 	} {
@@ -288,8 +288,8 @@ func TestSlowStart_pauses(t *testing.T) {
 		{"quick: none", usualLatency, 2 * usualLatency, []time.Duration{0, 0, 0}},
 		{"not quick: shorter each time", usualLatency, 100 * ms, []time.Duration{270 * ms, 245 * ms, 223 * ms}},
 		{"half of the slowest failure: no shorter", usualLatency, outageLatency / 2, []time.Duration{750 * ms, 750 * ms, 750 * ms}},
-		{"baseline unknown, a sixteenth of the slowest failure: none", 0, outageLatency / 16, []time.Duration{0, 0, 0}},
-		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
+		{"baseline unknown, as long as the probe: none", 0, usualLatency, []time.Duration{0, 0, 0}},
+		{"baseline unknown, more: shorter each time", 0, 100 * ms, []time.Duration{270 * ms, 245 * ms, 223 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, now := newSlowStart(defaultRules(), tt.baseline, &outage{usual: time.Second, slow: true}, outageLatency, usualLatency, epoch), epoch
