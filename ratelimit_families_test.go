@@ -749,3 +749,45 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 		})
 	}
 }
+
+// §4.17: a tenant has used up its limit and goes on calling, on many paths. It has no credential of its own, so the client cannot tell its
+// calls from those of the others. The server serves the others, and so does the client.
+func TestRateLimit_tenantOfManyPaths(t *testing.T) {
+	for _, row := range []struct {
+		paths  int
+		fields []string // of a rejection
+	}{
+		{20, []string{"Retry-After", "30"}},
+		{20, []string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"}},
+		{500, []string{"Retry-After", "30"}},
+	} {
+		for _, code := range []int{http.StatusTooManyRequests, http.StatusForbidden} {
+			bubble.Run(t, fmt.Sprint(row.paths, row.fields, code), func(t *testing.T) {
+				random := rand.New(rand.NewPCG(1, 2))
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					time.Sleep(20 * time.Millisecond)
+					if r.URL.Path != "/orders" {
+						return response(r, code, "", row.fields...), nil
+					}
+					return response(r, http.StatusOK, ""), nil
+				})}
+				var lost atomic.Int64
+				var calls sync.WaitGroup
+				for range 12 * 120 { // ten calls a second of the tenant, and two of the others
+					time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second/12)))
+					others, path := random.IntN(6) == 0, "/orders"
+					if !others {
+						path = fmt.Sprintf("/%c%c/list", 'a'+random.IntN(row.paths)%26, 'a'+random.IntN(row.paths)/26)
+					}
+					calls.Go(func() {
+						if !succeeds(t, tr, path, 5*time.Second) && others {
+							lost.Add(1)
+						}
+					})
+				}
+				calls.Wait()
+				require.LessOrEqual(t, lost.Load(), int64(5), "of 240 calls of the others")
+			})
+		}
+	}
+}

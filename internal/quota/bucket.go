@@ -50,7 +50,7 @@ type knowledge struct {
 }
 
 // maxRejectedRoutes bounds the memory. If so many routes are rejected, the others are hardly different.
-const maxRejectedRoutes = 8
+const maxRejectedRoutes = 64
 
 // accountKey identifies the quotas of one credential in a scope. Servers count requests by credential,
 // not by client. Its strings are those of the Set.

@@ -165,20 +165,37 @@ func TestQuota_mixed(t *testing.T) {
 	}
 }
 
-// §4.17: what is served of another route says nothing about the quota of the rejected one: eight rejections in a row hold its calls.
-func TestQuota_notMixed(t *testing.T) {
-	bubble.Run(t, "another route", func(t *testing.T) {
-		l := with(Config{MaxWait: -1})
-		asks := []string{"Retry-After", "60"}
-		require.Nil(t, respond(t, l, "/reports", http.StatusTooManyRequests, asks...))
-		time.Sleep(time.Second)
-		require.Nil(t, respond(t, l, "/orders", http.StatusOK))
-		for range minStreak {
+// §4.17: what is served of any route during a rejection's wait shows that the rejection does not speak of all calls. So eight of them in
+// a row do not hold the others.
+func TestQuota_mixedByRoute(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		served time.Duration // after the first rejection
+		held   bool
+	}{
+		{"during the wait", time.Second, false},
+		{"before the wait", -1, true},
+		{"in its last second", 59500 * time.Millisecond, true},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{MaxWait: -1})
+			asks := []string{"Retry-After", "60"}
+			if row.served < 0 {
+				require.Nil(t, respond(t, l, "/orders", http.StatusOK))
+			}
 			require.Nil(t, respond(t, l, "/reports", http.StatusTooManyRequests, asks...))
-			time.Sleep(200 * time.Millisecond)
-		}
-		require.NotNil(t, respond(t, l, "/reports", http.StatusOK))
-	})
+			if row.served > 0 {
+				time.Sleep(row.served)
+				require.Nil(t, respond(t, l, "/orders", http.StatusOK))
+			}
+			held := false
+			for range minStreak + 1 {
+				held = held || respond(t, l, "/reports", http.StatusTooManyRequests, asks...) != nil
+				time.Sleep(200 * time.Millisecond)
+			}
+			require.Equal(t, row.held, held)
+		})
+	}
 }
 
 // §4.17e: a Retry-After that ends before the reset says when the next request is served.

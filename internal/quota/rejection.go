@@ -216,13 +216,10 @@ func (b *bucket) noteRejected(p *Permit, a *Response, now time.Time) {
 	}
 }
 
-// noteMixed notes that a request was served that was sent during the wait that a rejection of its route asks for. So the rejection
+// noteMixed notes that a request was served that was sent during the wait that a rejection asks for. So the rejection
 // did not speak of all calls of the credential. The last second proves nothing, because waits are rounded up.
 func (b *bucket) noteMixed(p *Permit) {
-	inWait := !p.sent.Before(b.askedAt) && p.sent.Add(time.Second+2*b.RTT).Before(b.asked)
-	if b.account.mixed || !inWait {
-		return
+	if !p.sent.Before(b.askedAt) && p.sent.Add(time.Second+2*b.RTT).Before(b.asked) {
+		b.account.mixed = true
 	}
-	route, _ := p.set.route(p.method, p.path)
-	b.account.mixed = slices.Contains(b.rejectedRoutes, route)
 }
