@@ -110,6 +110,14 @@ func TestOuterRetries(t *testing.T) {
 	known := func(field, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(field, value) }
 	}
+	stranger := func() func(*http.Request) *http.Request {
+		n := 0
+		return func(r *http.Request) *http.Request {
+			r, n = deep(r), n+1
+			r.Header.Set("Authorization", "Bearer "+strconv.Itoa(n))
+			return r
+		}
+	}
 	owns := func(_ *http.Client, tr *resilienthttp.Transport) { tr.OwnsRetries = true }
 	for _, row := range []struct {
 		name   string
@@ -126,6 +134,8 @@ func TestOuterRetries(t *testing.T) {
 			c.Timeout = time.Hour
 		}, want: own + ours - 1},
 		{name: "the same key: one call's retries", first: known("Idempotency-Key", "order-1"), again: deep, want: own + ours - 1},
+		{name: "the same key of another credential: another client's", first: known("Idempotency-Key", "order-1"), again: stranger(), want: own * ours},
+		{name: "azcore, with another credential: another client's", first: known("User-Agent", "azsdk-go-azblob/v1.6.0"), again: stranger(), want: own * 2},
 		{name: "the same key in the context: one call's retries", again: func(r *http.Request) *http.Request {
 			return deep(r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), "order-1")))
 		}, want: own + ours - 1},
