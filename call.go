@@ -30,6 +30,7 @@ type call struct {
 	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
 
 	number   int // of the current attempt, without hedges; guarded by mu while copies run
+	paced    int // retries for which a limit has named the wait: they are no attempts of MaxAttempts
 	timeline timeline
 
 	noted atomic.Uint32 // a set of callNotes

@@ -79,7 +79,7 @@ func (c *call) mayHedge(now time.Time) bool {
 func (r *hedgedCall) begin(a *attempt) (begun bool) {
 	c := r.call
 	r.change(func() {
-		noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
+		noneLeft := c.counted() >= c.maxAttempts() || c.seconds >= maxSeconds
 		// Meanwhile there may be a result, or another copy may have taken the last attempt.
 		if r.over || noneLeft && a.kind != kindHedge {
 			return

@@ -138,7 +138,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.step = min(s.step, afterOverload)
 		remaining = min(remaining, earlyWaits[s.step-1])
 	}
-	s.over = s.over || s.step > len(earlyWaits) || c.number > max(attempts-2, 1)
+	s.over = s.over || s.step > len(earlyWaits) || c.counted() > max(attempts-2, 1)
 	if s.over {
 		return remaining
 	}

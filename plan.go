@@ -142,7 +142,7 @@ func (p *plan) hasAttemptLeft() bool {
 	case p.isAsked(): // the server paces the call
 		return true
 	}
-	return p.number < p.maxAttempts() && !p.isLastWait()
+	return p.counted() < p.maxAttempts() && !p.isLastWait()
 }
 
 // harmless reports whether a second request cannot do the work a second time, or may.

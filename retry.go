@@ -188,6 +188,9 @@ func (c *call) prepareRetry() error {
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())
 	c.number++
+	if c.retries.plan.isAsked() {
+		c.paced++
+	}
 	next := &attempt{call: c, kind: kindRetry, visit: c.retries.plan.to}
 	next.report.of, next.report.Number = next, c.number
 	c.retries.next = next
@@ -225,6 +228,9 @@ func (a *attempt) timedOut() bool {
 // isLimited reports whether a limit has rejected the attempt.
 func (a *attempt) isLimited() bool { return a.outcome.Limit == outcome.Rejected }
 
+// counted returns the number of attempts that count against MaxAttempts.
+func (c *call) counted() int { return c.number - c.paced }
+
 // maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer
 // client is known to retry and OwnsRetries is false.
 func (c *call) maxAttempts() int {
@@ -235,7 +241,7 @@ func (c *call) maxAttempts() int {
 }
 
 func (c *call) whyNoAttempt() error {
-	if c.number < c.policy.MaxAttempts && c.outerMayRetry() {
+	if c.counted() < c.policy.MaxAttempts && c.outerMayRetry() {
 		return ErrSingleAttempt
 	}
 	return ErrMaxAttempts

@@ -207,7 +207,7 @@ func (a *attempt) due() (event timerEvent) {
 // whenSlow decides what follows when an attempt of this age is slow. The lock is held.
 func (a *attempt) whenSlow(age time.Duration) timerEvent {
 	c := a.call
-	oneLeft := c.number < c.maxAttempts() && c.seconds < maxSeconds
+	oneLeft := c.counted() < c.maxAttempts() && c.seconds < maxSeconds
 	// Otherwise the whole scope is slow, and a copy makes it slower. That of a probe goes to another endpoint.
 	slowAlone := a.visit.Probes || age >= muchSlower*a.visit.Record.circuit.Usual()
 	if a.timers.second && oneLeft && slowAlone {
