@@ -11,10 +11,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// The cost of a retry in tokens, after a failure that has cost the server little.
+// The cost of a retry in tokens, if it is not one.
 const (
 	unsentCost = 0.1 // it has not got the request
 	quickCost  = 0.5 // it failed in less than half of a usual response
+
+	timeoutCost = 5 // after a timeout: the server has too many requests already
 )
 
 const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
@@ -44,15 +46,13 @@ type plan struct {
 //	pace          waits before               then waits for         tokens
 //	paceMoved     –                          –                      taken now
 //	paceBackoff   the backoff                –                      taken now
-//	paceQueued    the backoff                the other timeouts     taken when it is sent; it joins only if they are there now, or may return
-//	paceTurn      the backoff                its turn               taken when it is sent; without other calls the first is sent as a test
+//	paceTurn      half of the time at most   its turn               taken when it is sent; without other calls the first is sent as a test
 //	paceHeld      – (or the Retry-After)     the circuit            none: the circuit sends one at a time
 type pace uint8
 
 const (
 	paceBackoff pace = iota
 	paceMoved        // it goes to a server that the call has not tried
-	paceQueued       // it follows a timeout
 	paceTurn         // the tokens are spent
 	paceHeld         // the circuit is open
 )
@@ -224,15 +224,9 @@ func (p *plan) isTooLate() bool {
 
 // pay takes the tokens of the retry, or finds what else paces it.
 func (p *plan) pay() (reason error) {
-	timedOut := !p.moves() && p.last.timedOut()
 	switch {
 	case p.pace == paceHeld: // the circuit paces it, or has paced the attempt before the Retry-After
-	case timedOut && p.mayQueue():
-		if !p.record.bucket.MayAwait(&p.budget.rules, p.now) {
-			return ErrBudgetExhausted
-		}
-		p.pace = paceQueued
-	case p.takeRetryTokens(timedOut):
+	case p.takeRetryTokens():
 	case p.pace == paceBackoff && p.takesTurn():
 		p.pace = paceTurn
 	default:
@@ -248,20 +242,14 @@ func (p *plan) mayQueue() bool {
 		!p.budget.Static && !p.breaker.Static && p.breaker.MaxWait >= 0
 }
 
-// await waits until a retry after a timeout has its tokens, or one without tokens its turn.
+// await waits for the turn of a retry without tokens.
 func (p *plan) await() *Error {
 	now, bucket := time.Now(), p.record.bucket
-	limits := waitqueue.Limits{Ctx: p.ctx, Since: p.start}
+	limits := waitqueue.Limits{Ctx: p.ctx, Since: p.start, MaxWait: p.leftForTurn(now), Class: p.class}
 	var ok bool
-	if p.pace == paceQueued {
-		limits.MaxWait = min(maxHoldSlow, p.room(now))
-		p.retries.permit, ok = bucket.Await(&p.budget.rules, now, limits)
-	} else {
-		limits.MaxWait, limits.Class = p.leftForTurn(now), p.class
-		p.retries.permit, ok = bucket.AwaitTurn(p.cost(), &p.budget.rules, now, limits)
-		if ok { // turns come together, and in the instant of a new call
-			_ = sleep.Context(p.ctx, randomUpTo(turnSpread))
-		}
+	p.retries.permit, ok = bucket.AwaitTurn(p.cost(), &p.budget.rules, now, limits)
+	if ok { // turns come together, and in the instant of a new call
+		_ = sleep.Context(p.ctx, randomUpTo(turnSpread))
 	}
 	if ended := p.ctx.Err(); ended != nil {
 		return p.canceled(ended)
@@ -277,6 +265,8 @@ func (p *plan) cost() float64 {
 	last := p.last
 	usual := last.visit.Record.circuit.Usual()
 	switch {
+	case !p.moves() && last.timedOut():
+		return timeoutCost
 	case last.report.work == outcome.NotSent:
 		return unsentCost
 	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && 2*last.report.Latency >= usual:
@@ -285,9 +275,9 @@ func (p *plan) cost() float64 {
 	return quickCost
 }
 
-func (p *plan) takeRetryTokens(slow bool) (ok bool) {
+func (p *plan) takeRetryTokens() (ok bool) {
 	p.retries.permit, ok = p.takeTokens(retrybudget.Request{
-		Slow: slow, Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(), Cost: p.cost(),
+		Cost: p.cost(), Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(),
 	}, p.now, p.record, p.last.visit.Record)
 	return ok
 }
@@ -295,9 +285,9 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 // takesTurn lets the retry wait for a token, and reports whether it may. If no limit has rejected the attempt, its route must not
 // have failed for long: callers of a route that always fails would wait for nothing.
 func (p *plan) takesTurn() bool {
-	// The last wait leaves no time for a turn, and a turn is a wait too. That of the server is not shortened.
-	if p.leftForTurn(p.at()) < 0 && p.last.report.RetryAfter == 0 {
-		p.wait = 0
+	// The last wait would leave no time for a turn. That of the server is not shortened.
+	if p.last.report.RetryAfter == 0 {
+		p.wait = min(p.wait, max(p.leftForTurn(p.now)/2, 0))
 	}
 	switch {
 	case !p.mayQueue(), p.leftForTurn(p.at()) < 0:
