@@ -218,12 +218,7 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	default:
 		longest = maxHold
 	}
-	remaining := c.spare(now)
-	if c.last != nil {
-		// After a failure the response needs more time than is usual.
-		remaining = c.room(now)
-	}
-	return min(c.start.Add(longest).Sub(now), remaining)
+	return min(c.start.Add(longest).Sub(now), c.spare(now))
 }
 
 type heldAttempt struct{ *queuedAttempt }

@@ -177,7 +177,7 @@ func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 	}
 	switch {
 	case s.end.IsZero():
-		return max(min(c.deadline.Sub(now)-c.reserve(failed.report.Latency), c.room(now)), 0)
+		return max(c.deadline.Sub(now)-c.reserve(failed.report.Latency), 0)
 	case c.policy.MaxAttempts > defaultMaxAttempts:
 		return seriesTime // the caller wants many attempts, so each last wait may take this long
 	}

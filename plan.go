@@ -214,13 +214,8 @@ func (p *plan) asksTooLong() bool {
 	return !p.moves() && p.last.report.RetryAfter > longest || p.blocked.Sub(p.at()) > longest
 }
 
-// isTooLate reports whether no response can come before the deadline. At a server that has just failed it needs more time.
-func (p *plan) isTooLate() bool {
-	if !p.moves() && p.room(p.at()) < 0 {
-		return true
-	}
-	return p.spare(p.at()) < 0 || p.spare(p.blocked) < 0
-}
+// isTooLate reports whether no response can come before the deadline.
+func (p *plan) isTooLate() bool { return p.spare(p.at()) < 0 || p.spare(p.blocked) < 0 }
 
 // pay takes the tokens of the retry, or finds what else paces it.
 func (p *plan) pay() (reason error) {
@@ -312,7 +307,7 @@ func (p *plan) leftForTurn(at time.Time) time.Duration {
 	case p.deadline.IsZero():
 		return p.start.Add(seriesTime).Sub(at)
 	}
-	return p.room(at)
+	return p.spare(at)
 }
 
 const leastAsked = 500 * time.Millisecond // a wait for which a retry is no attempt of MaxAttempts

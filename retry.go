@@ -86,7 +86,7 @@ func (c *call) leftForLimit(at time.Time) time.Duration {
 	case c.deadline.IsZero():
 		return c.start.Add(longest).Sub(at)
 	}
-	return c.room(at)
+	return c.spare(at)
 }
 
 // noteNotBefore finds the earliest time for another call when this one has failed: the end of the wait that the last
@@ -155,16 +155,6 @@ func (c *call) spare(at time.Time) time.Duration {
 		return math.MaxInt64
 	}
 	return c.deadline.Sub(at) - c.reserve(0)
-}
-
-// room is spare for a retry, which needs one and a half times the usual latency. In a full queue a retry with less time
-// makes work without a result.
-func (c *call) room(at time.Time) time.Duration {
-	if c.deadline.IsZero() {
-		return math.MaxInt64
-	}
-	usual := c.record.circuit.Usual()
-	return min(c.spare(at), c.deadline.Sub(at)-usual-usual/2)
 }
 
 // reserve returns the time before the deadline that a response and its body need. It is the time
