@@ -686,6 +686,7 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 		reset                  func(b *tokenBucket) float64
 		round                  func(float64) float64
 		epoch                  bool
+		unnamed                bool    // no response names the limit
 		least                  float64 // of a bare client's; 0: .97
 	}{
 		{name: "the next token, rounded up", perSecond: 100, burst: 10, load: .9, reset: next, round: math.Ceil},
@@ -698,6 +699,9 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 		{name: "few tokens, a free token, rounded up", perSecond: 5, burst: 3, load: 2, reset: free, round: math.Ceil},
 		{name: "one token, full, rounded up", perSecond: 5, burst: 1, load: 2, reset: full, round: math.Ceil, least: .88},
 		{name: "few tokens below the rate, full, rounded up", perSecond: 5, burst: 3, load: .9, reset: full, round: math.Ceil},
+		{name: "no limit is named, full, rounded up", perSecond: 30, burst: 5, load: 1.2, reset: full, round: math.Ceil, unnamed: true},
+		{name: "no limit is named, few tokens", perSecond: 10, burst: 2, load: 1.2, reset: full, round: math.Ceil, unnamed: true, least: .93},
+		{name: "no limit is named, one token", perSecond: 20, burst: 1, load: .5, reset: full, round: math.Ceil, unnamed: true, least: .9},
 		{name: "full, epoch, rounded down", perSecond: 103, burst: 15, load: 1.24, reset: full, round: math.Floor, epoch: true},
 	} {
 		run := func(t *testing.T, client func(http.RoundTripper) http.RoundTripper) (served float64, rejected int) {
@@ -715,6 +719,9 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 						reset += float64(now.UnixMilli()) / 1000
 					}
 					fields[5] = int(row.round(reset))
+					if row.unnamed {
+						fields = fields[2:]
+					}
 					if status != http.StatusOK {
 						rejected++
 					}
@@ -790,4 +797,25 @@ func TestRateLimit_tenantOfManyPaths(t *testing.T) {
 			})
 		}
 	}
+}
+
+// §4.17: no response names the limit, and the client begins shortly before a reset, when little is left. It does not take that for the
+// limit of the next window: the calls that have waited are served soon after the reset.
+func TestRateLimit_unnamedLimitMidWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, left = 600, 5
+		w := &fixedWindow{limit: limit, length: time.Minute, offset: 50 * time.Second, used: limit - left}
+		model := limiterModel(func(at time.Duration, _ string) (status int, fields []any) {
+			status, fields = w.respond(at, "X-RateLimit-")
+			return status, fields[2:]
+		})
+		tr, begin := &resilienthttp.Transport{Base: model.server()}, time.Now()
+		var calls sync.WaitGroup
+		for range 200 { // within 20 s
+			time.Sleep(100 * time.Millisecond)
+			calls.Go(func() { assert.True(t, succeeds(t, tr, "/", time.Minute)) })
+		}
+		calls.Wait()
+		require.Less(t, time.Since(begin), 23*time.Second)
+	})
 }

@@ -18,6 +18,7 @@ type dimension struct {
 	claimed        bool   // the newest response says that nothing remains
 	proof          proof  // that such a claim was true
 	limit          int64  // 0: unknown
+	atLeast        int64  // of a quota without a limit: one more than what a response has shown to be left
 	method, path   string // of the request that showed it last
 
 	remaining int64     // as the newest response says
@@ -210,10 +211,10 @@ const bucketMoves = 3
 // refill returns what a token bucket gains in a second, or 0 if that is unknown. A dimension is a token bucket if its
 // reset moves to later times before it is reached: the reset is when the bucket is full.
 func (d *dimension) refill() float64 {
-	if d.resetMoves < bucketMoves || d.end.guessed || d.remaining >= d.limit || !d.end.reset.After(d.at) {
+	if d.resetMoves < bucketMoves || d.end.guessed || d.remaining >= d.size() || !d.end.reset.After(d.at) {
 		return 0
 	}
-	return float64(d.limit-d.remaining) / d.end.reset.Sub(d.at).Seconds()
+	return float64(d.size()-d.remaining) / d.end.reset.Sub(d.at).Seconds()
 }
 
 // refilledAt returns when so much is left of a token bucket.
@@ -263,10 +264,16 @@ func (d *dimension) learnSize(o *observation) {
 	if limit, changed := d.newLimit(&o.field); changed {
 		d.limit, d.served, d.lately = limit, 0, 2*limit
 	}
+	if o.field.Limit == 0 && !d.costed {
+		d.atLeast, d.lately = max(d.atLeast, o.field.Remaining+1), max(d.lately, d.atLeast+1)
+	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
 		d.window = min(o.field.Window, o.longest)
 	}
 }
+
+// size returns the limit, or the least that it can be.
+func (d *dimension) size() int64 { return max(d.limit, d.atLeast) }
 
 // over reports whether the reset has come.
 func (d *dimension) over(now time.Time) bool {
@@ -294,7 +301,7 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 	case ended.reset.After(now):
 		d.remaining = max(refilled, 1) // one request is a probe
 	default:
-		d.remaining = max(d.limit, 1)
+		d.remaining = max(d.size(), 1)
 	}
 	d.at, d.lately = now, max(d.own, d.lately/2)
 	d.begin(sent.inflight)

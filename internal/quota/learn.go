@@ -40,8 +40,11 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 			b.releaseEvenly(now)
 		}
 		// They are read before learn changes them.
-		first, before := d.version == 0, d.remaining
+		first, before, least := d.version == 0, d.remaining, d.atLeast
 		current := d.learn(&o)
+		if d.atLeast > least {
+			b.releaseEvenly(now)
+		}
 		// It may be about one of several counters, so one rejection does not hold other calls.
 		if o.rejected && b.account.mixed && !b.block.lasts(now, o.end.reset.Sub(now), b.inflight) {
 			d.standing = refuted

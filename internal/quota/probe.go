@@ -152,7 +152,7 @@ func (d *dimension) serve(o *observation) bool {
 // short a span no bucket serves twice its limit, so the response alone counts.
 func (d *dimension) count(o *observation) {
 	switch {
-	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
+	case d.costed, d.size() <= 0, d.window <= 0, o.sent.Before(d.span):
 		return
 	// Served requests of another route use another quota.
 	case d.shownOnSuccess && d.mentioned != o.version:
@@ -164,7 +164,7 @@ func (d *dimension) count(o *observation) {
 			d.spanEnd = later(d.end.early, o.sent.Add(min(o.end.reset.Sub(o.end.early), time.Second)))
 		}
 	}
-	if d.served++; d.served > 2*d.limit {
+	if d.served++; d.served > 2*d.size() {
 		d.refutedUntil = o.now.Add(2 * d.spanEnd.Sub(d.span))
 	}
 }

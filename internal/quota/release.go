@@ -68,7 +68,7 @@ func (b *bucket) release(now time.Time) {
 		}
 		r.alone = sooner(r.alone, now.Add(d.alone()))
 		// Such a quota has no rate in requests, so it cannot set the time between two of them.
-		if d.costed || d.limit <= 0 || d.standing == silent && d.proof != provenByRejection {
+		if d.costed || d.size() <= 0 || d.standing == silent && d.proof != provenByRejection {
 			continue
 		}
 		r.usual = min(r.usual, d.usual())
@@ -104,7 +104,7 @@ func (d *dimension) spacing(waited time.Duration) time.Duration {
 	if d.standing == followed {
 		all = min(d.window/2, spread(waited))
 	}
-	return max(all/time.Duration(d.limit), 1)
+	return max(all/time.Duration(d.size()), 1)
 }
 
 // usual returns the time between two calls of this process in the last window, at least that of the quota. It is 0 for a window
@@ -113,7 +113,7 @@ func (d *dimension) usual() time.Duration {
 	if d.window <= time.Second {
 		return 0
 	}
-	return d.window / time.Duration(max(min(d.lately, d.limit), 1))
+	return d.window / time.Duration(max(min(d.lately, d.size()), 1))
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
