@@ -633,6 +633,43 @@ func TestBreakerWait_sent(t *testing.T) {
 	}
 }
 
+// L2: while the circuit is open, a call of a route that has not failed is sent at once, as a test of its route. A request that must not be
+// repeated is no test, because its result may be lost at a server that is away.
+func TestBreakerWait_whoTestsARoute(t *testing.T) {
+	for _, row := range []struct {
+		name, method string
+		keys         bool
+		atOnce       bool
+	}{
+		{"GET", http.MethodGet, false, true},
+		{"PUT", http.MethodPut, false, true},
+		{"POST with a key", http.MethodPost, true, true},
+		{"POST without a key", http.MethodPost, false, false},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			const cooldown = 2 * time.Second
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/failing" {
+					return response(r, http.StatusInternalServerError, ""), nil
+				}
+				return response(r, http.StatusOK, ""), nil
+			})
+			tr := &resilienthttp.Transport{Base: base, Breaker: fragile(cooldown)}
+			if !row.keys {
+				withoutKeys(tr)
+			}
+			_ = discard(tr, newRequest(t, http.MethodGet, "http://api.test/failing", "").WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+			begun := time.Now()
+			require.NoError(t, discard(tr, newCall(withDeadline(t, 10*time.Second), t, row.method, "x")))
+			if took := time.Since(begun); row.atOnce {
+				require.Zero(t, took)
+			} else {
+				require.GreaterOrEqual(t, took, cooldown)
+			}
+		})
+	}
+}
+
 // State, hooks, the transcript and the error name the wait for the circuit.
 func TestBreakerWait_reports(t *testing.T) {
 	for _, row := range []struct {
