@@ -62,11 +62,10 @@ func architectureCases() []architectureCase {
 			get(later), usual(), []step{failing(&net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}), status(200)}, 1, "error", nil,
 		},
 		{
-			"a GET times out, and the budget is empty", "its retry waits for its turn, and is a test because no other call comes: `pay`, `takesTurn`",
+			"a GET times out, the budget is empty, and no other call has come", "no call brings tokens: `takesTurn`",
 			get(later), &resilienthttp.Transport{
-				Policy: resilienthttp.Policy{AttemptTimeout: soon, Backoff: resilienthttp.Constant(soon)}, Breaker: never(),
-				Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1},
-			}, []step{hanging, status(200)}, 2, "200", nil,
+				Policy: resilienthttp.Policy{AttemptTimeout: soon}, Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1}, Breaker: never(),
+			}, []step{hanging, status(200)}, 1, "error", resilienthttp.ErrBudgetExhausted,
 		},
 		{
 			"a POST with its key times out, and its retry gets a 409", "the server is at work on the first attempt, so the tokens return: `exchangeRetry`",

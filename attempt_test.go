@@ -63,7 +63,7 @@ func TestAttemptTimeout(t *testing.T) {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			base := script(tt.steps...)
 			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-			tr.Policy.AttemptTimeout, tr.Policy.MaxAttempts = tt.timeout, 2
+			tr.Policy.AttemptTimeout = tt.timeout
 			req := newRequest(t, http.MethodPut, "http://api.test/things", "").WithContext(withDeadline(t, tt.ctx))
 			start := time.Now()
 			resp, err := tr.RoundTrip(req)
@@ -133,7 +133,7 @@ func TestAttemptTimeoutOfRealTransports(t *testing.T) {
 				req := newRequest(t, "PUT", s.URL, "body")
 				want, tries := resilienthttp.ErrAttemptTimeout, 2
 				if own {
-					tr.Policy.AttemptTimeout, tr.Policy.MaxAttempts = time.Second, 2
+					tr.Policy.AttemptTimeout = time.Second
 				} else {
 					req = req.WithContext(withDeadline(t, 3*time.Second))
 					want, tries = resilienthttp.ErrDeadline, 1

@@ -20,7 +20,7 @@ import (
 // later calls have brought the tokens. If no call comes, the first is sent as a test. The wait ends when the deadline leaves no
 // time for a response; without a deadline 10 s after the beginning of the call, or RateLimit.MaxWait after it if a limit has
 // rejected the attempt. If no limit has, a call waits only if its route has not failed for more than 30 s without a
-// success. A call that does not wait, or waits without a result, ends with its last response and with ErrBudgetExhausted as its
+// success, and after a timeout only if other calls have come since it began. A call that does not wait, or waits without a result, ends with its last response and with ErrBudgetExhausted as its
 // StopReason.
 //
 // A PriorityBatch call, one with several endpoints, and one with a Static Budget, a Static Breaker or a negative

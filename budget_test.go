@@ -432,8 +432,8 @@ func TestBudget_overloadBesideQuickAnswers(t *testing.T) {
 	}
 }
 
-// L1: a first call has taken the tokens for its retry after a timeout. The retry of a second one waits for its turn. It is sent as a
-// test, because no call comes that brings tokens.
+// L1: a first call has taken the tokens for its retry after a timeout. The retry of a second one waits for its turn if a third call has come
+// since. It is sent as a test, because no more calls come.
 func TestBudget_retryWaitsForAnother(t *testing.T) {
 	const s = time.Second
 	end := func(after time.Duration, how func()) step {
@@ -450,15 +450,17 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 		ended   time.Duration // when the second call has its result, to a tenth of a second
 		want    error         // its StopReason; nil: 200
 		second  string        // what is special about the second call
+		alone   bool          // no third call comes
 	}{
-		{"answered: three of five tokens", 0, end(s/2, func() {}), 3200 * time.Millisecond, nil, ""},
-		{"times out", 0, hanging, 3200 * time.Millisecond, nil, ""},
-		{"panics", 0, end(s/2, func() { panic("Base") }), 3200 * time.Millisecond, nil, ""},
-		{"exits", 0, end(s/2, runtime.Goexit), 3200 * time.Millisecond, nil, ""},
-		{"the second must not wait", -1, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
-		{"a batch call does not wait", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "batch"},
-		{"with a static Breaker none waits", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "static breaker"},
-		{"static: the second does not wait", 0, end(s/2, func() {}), 1300 * time.Millisecond, nil, "static budget"},
+		{"answered: three of five tokens", 0, end(s/2, func() {}), 2600 * time.Millisecond, nil, "", false},
+		{"times out", 0, hanging, 2600 * time.Millisecond, nil, "", false},
+		{"panics", 0, end(s/2, func() { panic("Base") }), 2600 * time.Millisecond, nil, "", false},
+		{"exits", 0, end(s/2, runtime.Goexit), 2600 * time.Millisecond, nil, "", false},
+		{"the second must not wait", -1, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "", false},
+		{"a batch call does not wait", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "batch", false},
+		{"with a static Breaker none waits", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "static breaker", false},
+		{"static: the second does not wait", 0, end(s/2, func() {}), 1300 * time.Millisecond, nil, "static budget", false},
+		{"no call has come since: nothing brings tokens", 0, hanging, 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "", true},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			begun := time.Now()
@@ -469,6 +471,8 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 			}
 			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
 				switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
+				case r.URL.Path == "/third":
+					return status(200)(r)
 				case number == 1:
 					return hanging(r)
 				case r.URL.Path == "/first":
@@ -483,6 +487,9 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 				_ = discard(tr, firstCall)
 			}()
 			time.Sleep(s / 5)
+			if !row.alone {
+				time.AfterFunc(s/5, func() { _ = discard(tr, newRequest(t, http.MethodPut, "http://api.test/third", "")) })
+			}
 			ctx := withDeadline(t, 20*s)
 			if row.second == "batch" {
 				ctx = resilienthttp.WithPriority(ctx, resilienthttp.PriorityBatch)

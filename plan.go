@@ -287,6 +287,9 @@ func (p *plan) takesTurn() bool {
 	switch {
 	case !p.mayQueue(), p.leftForTurn(p.at()) < 0:
 		return false
+	case p.last.timedOut() && !p.record.bucket.CalledSince(&p.budget.rules, p.first.report.Start):
+		// Its turn would be a test of a server that may have too many requests, and each lone client would send one.
+		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed
 		return !p.record.failingRoutes.onlyFailed(p.routeHash, p.now.Sub(p.origin)-failsForLong)

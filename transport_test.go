@@ -217,7 +217,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		{name: "retries exhausted by error", steps: []step{failing(errReset)}, bodies: 6, is: errReset},
 		{name: "attempts time out", steps: []step{hanging}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Policy.AttemptTimeout = time.Second
-		}, bodies: 3, is: resilienthttp.ErrAttemptTimeout},
+		}, bodies: 2, is: resilienthttp.ErrAttemptTimeout},
 		{name: "all attempts time out", steps: []step{hanging}, bodies: 1, is: resilienthttp.ErrAttemptTimeout},
 		{name: "Base returns both", steps: []step{func(r *http.Request) (*http.Response, error) {
 			return response(r, 200, "x"), errReset

@@ -85,6 +85,11 @@ func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 	}
 }
 
+// CalledSince reports whether a call has come after a time.
+func (b *Bucket) CalledSince(rules *Rules, at time.Time) bool {
+	return b.came.Load() > int64(at.Sub(rules.Origin))
+}
+
 // Rejected notes that a limit has rejected a request. Until quietCalls have come and Recent has passed, a retry that follows such a
 // rejection earns nothing if it succeeds, because the server rejects another request for it.
 func (b *Bucket) Rejected(now time.Time) {
