@@ -819,3 +819,26 @@ func TestRateLimit_unnamedLimitMidWindow(t *testing.T) {
 		require.Less(t, time.Since(begin), 23*time.Second)
 	})
 }
+
+// §4.17: only rejections show the quota, and without its limit. What they show as left is no limit, so nothing contradicts it.
+func TestRateLimit_unnamedLimitOfRejections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, rejected := &fixedWindow{limit: 20, length: 10 * time.Second}, 0
+		model := limiterModel(func(at time.Duration, _ string) (int, []any) {
+			status, fields := w.respond(at, "X-RateLimit-")
+			if status == http.StatusOK {
+				return status, nil
+			}
+			rejected++
+			return status, fields[2:]
+		})
+		tr := &resilienthttp.Transport{Base: model.server(), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+		var calls sync.WaitGroup
+		for range 240 { // within a minute: twice as many as are permitted
+			time.Sleep(time.Second / 4)
+			calls.Go(func() { _ = succeeds(t, tr, "/", time.Minute) })
+		}
+		calls.Wait()
+		require.LessOrEqual(t, rejected, 2*12, "two in each window")
+	})
+}

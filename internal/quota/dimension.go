@@ -264,7 +264,8 @@ func (d *dimension) learnSize(o *observation) {
 	if limit, changed := d.newLimit(&o.field); changed {
 		d.limit, d.served, d.lately = limit, 0, 2*limit
 	}
-	if o.field.Limit == 0 && !d.costed {
+	// What a rejection shows as left says nothing of the limit.
+	if o.field.Limit == 0 && !d.costed && !o.rejected {
 		d.atLeast, d.lately = max(d.atLeast, o.field.Remaining+1), max(d.lately, d.atLeast+1)
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
