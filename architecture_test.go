@@ -62,7 +62,7 @@ func architectureCases() []architectureCase {
 			get(later), usual(), []step{failing(&net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}), status(200)}, 1, "error", nil,
 		},
 		{
-			"a GET times out, the budget is empty, and no other call has come", "no call brings tokens: `takesTurn`",
+			"a GET times out, the budget is empty, and no other retry after a timeout is in flight", "nothing can bring its tokens back: `pay`, `MayAwait`",
 			get(later), &resilienthttp.Transport{
 				Policy: resilienthttp.Policy{AttemptTimeout: soon}, Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: -1}, Breaker: never(),
 			}, []step{hanging, status(200)}, 1, "error", resilienthttp.ErrBudgetExhausted,

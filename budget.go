@@ -13,18 +13,20 @@ import (
 // Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes what its failed
 // attempt has cost the server: one token, or a tenth of one if nothing was sent. It is half of one after a quick failure, which
 // took less than half of the scope's median latency. When no retry has succeeded for 5 s, each takes one. A retry that waits for the
-// circuit takes none, because the circuit paces it. After a timeout it takes five (Burst if that is less), because the server may have too many requests.
-// A retry that succeeds returns its tokens, but at most one, and adds two, unless it followed a rejection by a limit that still rejects other requests.
+// circuit takes none, because the circuit paces it. A retry that succeeds returns its tokens and adds two, unless it followed a rejection by a limit that still rejects other requests.
 //
 // A retry for which the bucket has too few tokens waits for its turn. Calls have their turns in the order in which they began, when
 // later calls have brought the tokens. If no call comes, the first is sent as a test. The wait ends when the deadline leaves no
 // time for a response; without a deadline 10 s after the beginning of the call, or RateLimit.MaxWait after it if a limit has
 // rejected the attempt. If no limit has, a call waits only if its route has not failed for more than 30 s without a
-// success, and after a timeout only if other calls have come since it began. A call that does not wait, or waits without a result, ends with its last response and with ErrBudgetExhausted as its
+// success. A call that does not wait, or waits without a result, ends with its last response and with ErrBudgetExhausted as its
 // StopReason.
 //
+// After a timeout a retry takes five tokens (Burst if that is less). One is in flight at a time, and one more for each that
+// is answered in half the time of the timeout. The others wait for three seconds at most.
+//
 // A PriorityBatch call, one with several endpoints, and one with a Static Budget, a Static Breaker or a negative
-// Breaker.MaxWait wait for no turn. See docs/retry-budget.md.
+// Breaker.MaxWait wait for neither. See docs/retry-budget.md.
 //
 // The zero value has the defaults below. A Budget is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384

@@ -55,20 +55,13 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case a.kind != kindHedge:
 		a.permits.tokens, ok = c.takeTokens(retrybudget.Request{
-			Cost: c.copyCost(), Batch: c.priority == PriorityBatch,
+			Slow:  c.record.circuit.Usual() == 0, // then the server may have too many requests, as after a timeout
+			Batch: c.priority == PriorityBatch,
 		}, now, a.visit.Record, c.record)
 	case c.mayHedge(now):
 		a.permits.tokens, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
 	}
 	return ok
-}
-
-// copyCost returns the tokens of a second attempt. Without a usual latency the server may have too many requests, as after a timeout.
-func (c *call) copyCost() float64 {
-	if c.record.circuit.Usual() == 0 {
-		return timeoutCost
-	}
-	return 1
 }
 
 // mayHedge reports whether the priority may be hedged: PriorityBatch only while the Budget is

@@ -11,12 +11,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// The cost of a retry in tokens, if it is not one.
+// The cost of a retry in tokens, after a failure that has cost the server little.
 const (
 	unsentCost = 0.1 // it has not got the request
 	quickCost  = 0.5 // it failed in less than half of a usual response
-
-	timeoutCost = 5 // after a timeout: the server has too many requests already
 )
 
 const turnSpread = 100 * time.Millisecond // calls the turn of which has come are sent within it
@@ -46,13 +44,15 @@ type plan struct {
 //	pace          waits before               then waits for         tokens
 //	paceMoved     –                          –                      taken now
 //	paceBackoff   the backoff                –                      taken now
-//	paceTurn      half of the time at most   its turn               taken when it is sent; without other calls the first is sent as a test
+//	paceQueued    the backoff                the other timeouts     taken when it is sent; it joins only if they are there now, or may return
+//	paceTurn      the backoff                its turn               taken when it is sent; without other calls the first is sent as a test
 //	paceHeld      – (or the Retry-After)     the circuit            none: the circuit sends one at a time
 type pace uint8
 
 const (
 	paceBackoff pace = iota
 	paceMoved        // it goes to a server that the call has not tried
+	paceQueued       // it follows a timeout
 	paceTurn         // the tokens are spent
 	paceHeld         // the circuit is open
 )
@@ -219,9 +219,15 @@ func (p *plan) isTooLate() bool { return p.spare(p.at()) < 0 || p.spare(p.blocke
 
 // pay takes the tokens of the retry, or finds what else paces it.
 func (p *plan) pay() (reason error) {
+	timedOut := !p.moves() && p.last.timedOut()
 	switch {
 	case p.pace == paceHeld: // the circuit paces it, or has paced the attempt before the Retry-After
-	case p.takeRetryTokens():
+	case timedOut && p.mayQueue():
+		if !p.record.bucket.MayAwait(&p.budget.rules, p.now) {
+			return ErrBudgetExhausted
+		}
+		p.pace = paceQueued
+	case p.takeRetryTokens(timedOut):
 	case p.pace == paceBackoff && p.takesTurn():
 		p.pace = paceTurn
 	default:
@@ -237,14 +243,20 @@ func (p *plan) mayQueue() bool {
 		!p.budget.Static && !p.breaker.Static && p.breaker.MaxWait >= 0
 }
 
-// await waits for the turn of a retry without tokens.
+// await waits until a retry after a timeout has its tokens, or one without tokens its turn.
 func (p *plan) await() *Error {
 	now, bucket := time.Now(), p.record.bucket
-	limits := waitqueue.Limits{Ctx: p.ctx, Since: p.start, MaxWait: p.leftForTurn(now), Class: p.class}
+	limits := waitqueue.Limits{Ctx: p.ctx, Since: p.start}
 	var ok bool
-	p.retries.permit, ok = bucket.AwaitTurn(p.cost(), &p.budget.rules, now, limits)
-	if ok { // turns come together, and in the instant of a new call
-		_ = sleep.Context(p.ctx, randomUpTo(turnSpread))
+	if p.pace == paceQueued {
+		limits.MaxWait = min(maxHoldSlow, p.spare(now))
+		p.retries.permit, ok = bucket.Await(&p.budget.rules, now, limits)
+	} else {
+		limits.MaxWait, limits.Class = p.leftForTurn(now), p.class
+		p.retries.permit, ok = bucket.AwaitTurn(p.cost(), &p.budget.rules, now, limits)
+		if ok { // turns come together, and in the instant of a new call
+			_ = sleep.Context(p.ctx, randomUpTo(turnSpread))
+		}
 	}
 	if ended := p.ctx.Err(); ended != nil {
 		return p.canceled(ended)
@@ -260,8 +272,6 @@ func (p *plan) cost() float64 {
 	last := p.last
 	usual := last.visit.Record.circuit.Usual()
 	switch {
-	case !p.moves() && last.timedOut():
-		return timeoutCost
 	case last.report.work == outcome.NotSent:
 		return unsentCost
 	case last.isLimited() && last.report.RetryAfter <= 0, usual > 0 && 2*last.report.Latency >= usual:
@@ -270,9 +280,9 @@ func (p *plan) cost() float64 {
 	return quickCost
 }
 
-func (p *plan) takeRetryTokens() (ok bool) {
+func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	p.retries.permit, ok = p.takeTokens(retrybudget.Request{
-		Cost: p.cost(), Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(),
+		Slow: slow, Batch: p.priority == PriorityBatch, Limited: p.last.isLimited(), Cost: p.cost(),
 	}, p.now, p.record, p.last.visit.Record)
 	return ok
 }
@@ -280,15 +290,12 @@ func (p *plan) takeRetryTokens() (ok bool) {
 // takesTurn lets the retry wait for a token, and reports whether it may. If no limit has rejected the attempt, its route must not
 // have failed for long: callers of a route that always fails would wait for nothing.
 func (p *plan) takesTurn() bool {
-	// The last wait would leave no time for a turn. That of the server is not shortened.
-	if p.last.report.RetryAfter == 0 {
-		p.wait = min(p.wait, max(p.leftForTurn(p.now)/2, 0))
+	// The last wait leaves no time for a turn, and a turn is a wait too. That of the server is not shortened.
+	if p.leftForTurn(p.at()) < 0 && p.last.report.RetryAfter == 0 {
+		p.wait = 0
 	}
 	switch {
 	case !p.mayQueue(), p.leftForTurn(p.at()) < 0:
-		return false
-	case p.last.timedOut() && !p.record.bucket.CalledSince(&p.budget.rules, p.first.report.Start):
-		// Its turn would be a test of a server that may have too many requests, and each lone client would send one.
 		return false
 	case !p.last.isLimited():
 		p.class = retrybudget.Failed

@@ -170,7 +170,7 @@ func (c *call) reserve(response time.Duration) time.Duration {
 }
 
 func (c *call) prepareRetry() error {
-	if c.retries.plan.pace == paceTurn {
+	if pace := c.retries.plan.pace; pace == paceQueued || pace == paceTurn {
 		if err := c.retries.plan.await(); err != nil {
 			return err
 		}
@@ -192,6 +192,7 @@ func (c *call) prepareRetry() error {
 
 // exchangeRetry sends the prepared retry, and ends its tokens with the result.
 func (c *call) exchangeRetry() {
+	failed := c.last
 	a := c.retries.next
 	a.permits.tokens = c.retries.permit
 	c.retries.permit = retrybudget.Permit{}
@@ -205,8 +206,8 @@ func (c *call) exchangeRetry() {
 	// One success is rewarded once: a second attempt has tokens of its own.
 	won := c.last.hasFinalResponse() && c.last.kind != kindSecond
 	a.permits.tokens.Done(retrybudget.Result{
-		Succeeded: won,
-		Asks:      min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
+		Succeeded: won, Slow: a.report.Latency > failed.report.Latency/2,
+		Asks: min(c.last.report.RetryAfter, defaultMaxWait), // the rejection may concern another customer
 	})
 }
 

@@ -1,8 +1,8 @@
 // Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each scope
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
-// A call adds a part of a token. A retry takes Request.Cost tokens (at least one, when none has succeeded for five seconds) before it
-// waits, or when its turn has come (see turns). A retry that succeeds returns its tokens and
+// A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds) before it
+// waits, or when its turn has come, and five after a timeout when it is sent (see line and turns). A retry that succeeds returns its tokens and
 // adds two. The bucket starts with Rules.Tokens. It holds that many, plus the tokens that calls have added in the last
 // Recent. See docs/retry-budget.md.
 package retrybudget
@@ -22,7 +22,8 @@ const (
 
 	patience = 5 * time.Second // a retry costs a token when none has succeeded for so long
 
-	reward = 2 // tokens that a successful retry adds
+	slowCost = 5 // cost after a timeout, when the server has too many requests already
+	reward   = 2 // tokens that a successful retry adds
 
 	quietCalls = 10 // without a rejection by a limit, after which a success earns tokens again
 )
@@ -68,8 +69,9 @@ type Bucket struct {
 	rejected   time.Time // when a limit last rejected a request
 	rejectedOf int64     // calls then
 
-	turns   *turns      // of retries without tokens; nil: none has waited
-	waiting atomic.Bool // some wait for their turn
+	timeouts *line       // of retries that wait; nil: none has waited
+	turns    *turns      // of those without tokens; nil: none has waited
+	waiting  atomic.Bool // some wait for their turn
 }
 
 // Deposit adds the tokens of one call.
@@ -83,11 +85,6 @@ func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 		defer b.mu.Unlock()
 		b.turns.called(now)
 	}
-}
-
-// CalledSince reports whether a call has come after a time.
-func (b *Bucket) CalledSince(rules *Rules, at time.Time) bool {
-	return b.came.Load() > int64(at.Sub(rules.Origin))
 }
 
 // Rejected notes that a limit has rejected a request. Until quietCalls have come and Recent has passed, a retry that follows such a
@@ -105,8 +102,9 @@ func (b *Bucket) quiet(now time.Time) bool {
 
 // Request describes the request that needs tokens.
 type Request struct {
-	Cost  float64 // tokens, at most Rules.Tokens; 0: one. Less than one only as long as retries succeed
+	Slow  bool    // the retry follows a timeout: it takes five tokens, or Rules.Tokens if that is less
 	Batch bool    // the bucket must be more than half full
+	Cost  float64 // tokens of a retry that is not Slow, as long as retries succeed; 0: one
 
 	Limited bool // the retry follows a rejection by a limit
 }
@@ -132,8 +130,7 @@ func (b *Bucket) take(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	b.tokens = max(b.tokens-cost, 0)
 	w := &withdrawal{from: b, cost: cost, limited: r.Limited}
 	if !rules.Static {
-		// Of the tokens after a timeout one: a server that answers late gets fewer and fewer of such retries.
-		w.reward = min(cost, 1) + reward
+		w.reward = cost + reward
 	}
 	return Permit{w}, true
 }
@@ -146,13 +143,14 @@ func (b *Bucket) cost(r Request, rules *Rules, now time.Time) (cost float64, eno
 	}
 	b.asked = now
 	cost = 1.0
-	if !rules.Static && r.Cost > 0 {
+	switch {
+	case rules.Static:
+	case r.Slow:
 		// A small bucket must not make it impossible.
-		cost = min(r.Cost, max(rules.Tokens, 1))
-	}
-	if now.Sub(b.useless) > patience {
-		// No retry is of use, so each costs a token, however cheap it is.
-		cost = max(cost, 1)
+		cost = max(1, min(rules.Tokens, slowCost))
+	case r.Cost > 0 && now.Sub(b.useless) <= patience:
+		// Retries are of use, or have not been asked for lately. Otherwise each costs a token, however cheap it is.
+		cost = r.Cost
 	}
 	enough = float32(b.tokens) >= float32(cost) // without the rounding error: ten times 0.1 is less than one
 	return cost, enough && (!r.Batch || b.tokens > capacity/2)
@@ -196,6 +194,7 @@ type Permit struct{ *withdrawal }
 type withdrawal struct {
 	from         *Bucket
 	cost, reward float64 // tokens that return after Cancel, and after a success
+	in           *line   // that has returned it; nil: none has
 	limited      bool    // it follows a rejection by a limit
 	test         bool    // the line of turns has returned it without a token
 	ended        bool    // Done or Cancel was called; guarded by from.mu
@@ -204,6 +203,7 @@ type withdrawal struct {
 // Result is the result of a request.
 type Result struct {
 	Succeeded bool
+	Slow      bool          // after a timeout, it took so long that it may have been behind a queue
 	Asks      time.Duration // the wait for which a limit asks that has rejected it
 }
 
@@ -222,6 +222,9 @@ func (w *withdrawal) finish(r Result, canceled bool) {
 	now := time.Now()
 	w.end(r, canceled, now)
 	// After the result, because it may have brought tokens for those that wait.
+	if w.from.timeouts != nil {
+		w.from.timeouts.Dispatch(now)
+	}
 	if w.from.turns != nil {
 		w.from.turns.Dispatch(now)
 	}
@@ -244,6 +247,9 @@ func (w *withdrawal) end(r Result, canceled bool, now time.Time) {
 		}
 	case canceled:
 		b.tokens += w.cost
+	}
+	if w.in != nil {
+		w.in.ended(r, canceled)
 	}
 	if w.test {
 		b.turns.tested(r, canceled, now)

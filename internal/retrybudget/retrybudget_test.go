@@ -92,7 +92,7 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			p, _ := b.take(epoch, Request{})
 			p.Done(Result{Succeeded: true})
 		}, 4},
-		{"static, after a timeout: one", Rules{Tokens: 5, Static: true}, func(b *bucket) { b.take(epoch, Request{Cost: 5}) }, 4},
+		{"static, after a timeout: one", Rules{Tokens: 5, Static: true}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 4},
 		{"a limit rejects, a success: nothing returned, because another request is rejected for it", Rules{Tokens: 5}, func(b *bucket) {
 			b.Rejected(epoch)
 			p, _ := b.take(epoch, Request{Limited: true})
@@ -134,29 +134,24 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			b.cheap(epoch.Add(-6 * time.Second))
 			b.cheap(epoch)
 		}, 3},
-		{"after a timeout: five", Rules{Tokens: 8}, func(b *bucket) { b.take(epoch, Request{Cost: 5}) }, 3},
-		{"after a timeout: as many as the bucket holds without calls", Rules{Tokens: 3}, func(b *bucket) { b.take(epoch, Request{Cost: 5}) }, 0},
+		{"after a timeout: five", Rules{Tokens: 8}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 3},
+		{"after a timeout: as many as the bucket holds without calls", Rules{Tokens: 3}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 0},
 		{"after a timeout, with fewer: none", Rules{Tokens: 5}, func(b *bucket) {
 			b.take(epoch, Request{})
-			b.take(epoch, Request{Cost: 5})
+			b.take(epoch, Request{Slow: true})
 		}, 4},
 		{"after a timeout: those of recent calls are left", Rules{Ratio: 0.1, Tokens: 3}, func(b *bucket) {
 			b.calls(5, epoch)
-			b.take(epoch, Request{Cost: 5})
+			b.take(epoch, Request{Slow: true})
 			b.calls(5, epoch)
 		}, 1},
-		{"after a timeout, a success: one, and two", Rules{Tokens: 5}, func(b *bucket) {
-			p, _ := b.take(epoch, Request{Cost: 5})
-			b.rules.Tokens = 9
-			p.Done(Result{Succeeded: true})
-		}, 3},
-		{"cheap, a success: its own, and two", Rules{Tokens: 5}, func(b *bucket) {
-			p := b.cheap(epoch)
+		{"after a timeout, a success: five, and two", Rules{Tokens: 5}, func(b *bucket) {
+			p, _ := b.take(epoch, Request{Slow: true})
 			b.rules.Tokens = 9
 			p.Done(Result{Succeeded: true})
 		}, 7},
 		{"after a timeout, canceled: all of it", Rules{Tokens: 5}, func(b *bucket) {
-			p, _ := b.take(epoch, Request{Cost: 5})
+			p, _ := b.take(epoch, Request{Slow: true})
 			p.Cancel()
 		}, 5},
 	} {

@@ -13,9 +13,7 @@ import (
 // more go. While tests fail, the pause before the next grows with the time for which they have failed: to a quarter of it, or to all
 // of it if the limit names its wait.
 type turns struct {
-	bucket *Bucket
-	rules  *Rules
-	queue  waitqueue.Queue[Permit]
+	waiters
 
 	quiet time.Time // since when no call has come to those that wait
 
@@ -41,8 +39,8 @@ func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits wai
 	limits.Cost = int64(math.Round(tenths * cost))
 	b.mu.Lock()
 	if b.turns == nil {
-		b.turns = &turns{bucket: b, rules: rules}
-		b.turns.queue.Mu, b.turns.queue.Gate = &b.mu, b.turns
+		b.turns = &turns{}
+		b.turns.open(b, rules, b.turns)
 	}
 	t := b.turns
 	// The queue may have been empty since, although its calls wait for backoffs: that is no reason for another pause.
@@ -54,20 +52,11 @@ func (b *Bucket) AwaitTurn(cost float64, rules *Rules, now time.Time, limits wai
 		t.ended = now
 	}
 	b.mu.Unlock()
-	p, _, _ = t.queue.Enter(now, limits)
-	return p, p.withdrawal != nil
+	return t.enter(now, limits)
 }
 
 // Take implements waitqueue.Gate: all join the queue, and Dispatch takes for them.
 func (*turns) Take(time.Time, int64) (p Permit, ok bool) { return p, false }
-
-// Estimate implements waitqueue.Gate. When tokens come, or a test ends, is unknown.
-func (*turns) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Time, blocked bool) {
-	return now, false
-}
-
-// Return implements waitqueue.Gate.
-func (*turns) Return(p Permit, now time.Time) { p.end(Result{}, true, now) }
 
 // Dispatch implements waitqueue.Gate.
 func (t *turns) Dispatch(now time.Time) {

@@ -79,10 +79,11 @@ const (
 
 // Queue is a FIFO queue. Mu and Gate must be set before its first use.
 type Queue[P any] struct {
-	Mu    *sync.Mutex // the gate's lock; guards the queue
-	Gate  Gate[P]
-	Fixed bool          // the gate is a limit of the client's own
-	RTT   time.Duration // shortest time from the permit to the response
+	Mu        *sync.Mutex // the gate's lock; guards the queue
+	Gate      Gate[P]
+	Fixed     bool          // the gate is a limit of the client's own
+	RTT       time.Duration // shortest time from the permit to the response
+	LastFirst bool          // GrantAll begins with the call that began last
 
 	calls []*Entry[P] // in the order in which they began
 	cost  int64       // of all calls
@@ -225,6 +226,9 @@ func (q *Queue[P]) Cancel(p P, now time.Time) {
 func (q *Queue[P]) GrantAll(now time.Time) {
 	for q.Len() > 0 {
 		next := q.First()
+		if q.LastFirst {
+			next = q.Last()
+		}
 		p, ok := q.Gate.Take(now, next.Cost)
 		if !ok {
 			return
