@@ -311,7 +311,5 @@ func (f *facts) requestID() outerclient.RequestID {
 	case !f.outerMayRetry():
 		return outerclient.Pointers(req)
 	}
-	// With the credential, because behind a proxy two strangers may choose the same key, or send the same request.
-	key += " " + credential(req.Header, req.URL)
-	return f.failedCalls.Named(key, f.scope, cmp.Or(req.Method, http.MethodGet), req.URL)
+	return f.failedCalls.Named(key, credential(req.Header, req.URL), f.scope, cmp.Or(req.Method, http.MethodGet), req.URL)
 }

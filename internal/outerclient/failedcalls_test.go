@@ -48,7 +48,7 @@ func TestFailedCalls_longURLs(t *testing.T) {
 	before := heap()
 	for i := range scope.DefaultMax {
 		r := &http.Request{URL: &url.URL{Host: "api.test", RawQuery: strings.Repeat("q", length)}, Header: http.Header{}}
-		id := f.Named(strconv.Itoa(i), "", "", r.URL)
+		id := f.Named(strconv.Itoa(i), "", "", "", r.URL)
 		f.Keep(id, r, "key", "", 0, 0)
 		require.NotNil(t, f.Sent(id, r, 0))
 	}

@@ -128,10 +128,11 @@ func Pointers(r *http.Request) RequestID {
 	return RequestID{url: weak.Make(r.URL), header: weak.Make(header)}
 }
 
-// Named identifies a request by its idempotency key, scope, method and URL, because an outer
-// client may make a deep copy. The key may be "".
-func (f *FailedCalls) Named(key, scope, method string, u *url.URL) RequestID {
-	return RequestID{text: maphash.Comparable(f.seed, [...]string{key, scope, method, u.Path, u.RawQuery})}
+// Named identifies a request by its idempotency key, credential, scope, method and URL, because an outer
+// client may make a deep copy. Behind a proxy two strangers may choose the same key, or send the same request, so the credential
+// tells them apart. Both may be "".
+func (f *FailedCalls) Named(key, credential, scope, method string, u *url.URL) RequestID {
+	return RequestID{text: maphash.Comparable(f.seed, [...]string{key, credential, scope, method, u.Path, u.RawQuery})}
 }
 
 // Any reports whether a request failed in the 10 s before now. It is quicker than Has.
