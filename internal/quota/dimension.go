@@ -266,7 +266,8 @@ func (d *dimension) learnSize(o *observation) {
 	}
 	// What a rejection shows as left says nothing of the limit.
 	if o.field.Limit == 0 && !d.costed && !o.rejected {
-		d.atLeast, d.lately = max(d.atLeast, o.field.Remaining+1), max(d.lately, d.atLeast+1)
+		d.atLeast = max(d.atLeast, o.field.Remaining+1)
+		d.lately = max(d.lately, d.atLeast+1) // unknown, as long as the limit is
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
 		d.window = min(o.field.Window, o.longest)
