@@ -687,6 +687,7 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 		round                  func(float64) float64
 		epoch                  bool
 		unnamed                bool    // no response names the limit
+		asks                   bool    // a 429 asks to wait for a second
 		least                  float64 // of a bare client's; 0: .97
 	}{
 		{name: "the next token, rounded up", perSecond: 100, burst: 10, load: .9, reset: next, round: math.Ceil},
@@ -702,6 +703,8 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 		{name: "no limit is named, full, rounded up", perSecond: 30, burst: 5, load: 1.2, reset: full, round: math.Ceil, unnamed: true},
 		{name: "no limit is named, few tokens", perSecond: 10, burst: 2, load: 1.2, reset: full, round: math.Ceil, unnamed: true, least: .93},
 		{name: "no limit is named, one token", perSecond: 20, burst: 1, load: .5, reset: full, round: math.Ceil, unnamed: true, least: .9},
+		{name: "full, rounded down, and 429s ask to wait", perSecond: 70, burst: 6, load: 1.1, reset: full, round: math.Floor, asks: true},
+		{name: "the next token, rounded down, and 429s ask to wait", perSecond: 14, burst: 3, load: 1.17, reset: next, round: math.Floor, asks: true, least: .94},
 		{name: "full, epoch, rounded down", perSecond: 103, burst: 15, load: 1.24, reset: full, round: math.Floor, epoch: true},
 	} {
 		run := func(t *testing.T, client func(http.RoundTripper) http.RoundTripper) (served float64, rejected int) {
@@ -724,6 +727,9 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 					}
 					if status != http.StatusOK {
 						rejected++
+						if row.asks {
+							fields = append(fields, "Retry-After", 1)
+						}
 					}
 					return status, fields
 				})
@@ -753,6 +759,52 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 			t.Logf("served %.3f, bare %.3f; %d 429s, bare %d", ours, bare, rejected, unpaced)
 			assert.GreaterOrEqual(t, ours, cmp.Or(row.least, .97)*bare)
 			assert.LessOrEqual(t, rejected, unpaced*11/10+10, "429s")
+		})
+	}
+}
+
+// §4.17: a limit of requests at once shows its count without a reset, and a 429 asks to wait for a second. The next response makes room,
+// so only the call that was rejected waits.
+func TestRateLimit_requestsAtOnce(t *testing.T) {
+	const slots = 10
+	for _, load := range []float64{.5, .7, .9} {
+		run := func(t *testing.T, client func(http.RoundTripper) http.RoundTripper) (served float64) {
+			t.Helper()
+			synctest.Test(t, func(t *testing.T) {
+				var used atomic.Int64
+				tr := client(roundTripper(func(r *http.Request) (*http.Response, error) {
+					fields := func(left int64) []string {
+						return []string{"X-RateLimit-Limit", strconv.Itoa(slots), "X-RateLimit-Remaining", strconv.FormatInt(max(left, 0), 10)}
+					}
+					left := slots - used.Add(1)
+					defer used.Add(-1)
+					if left < 0 {
+						return response(r, http.StatusTooManyRequests, "", append(fields(left), "Retry-After", "1")...), nil
+					}
+					time.Sleep(200 * time.Millisecond)
+					return response(r, http.StatusOK, "", fields(left)...), nil
+				}))
+				var ok atomic.Int64
+				var all sync.WaitGroup
+				r, calls := rand.New(rand.NewPCG(83, 3)), 0
+				for begin := time.Now(); time.Since(begin) < time.Minute; calls++ {
+					time.Sleep(time.Duration(r.ExpFloat64() / (5 * slots * load) * float64(time.Second)))
+					all.Go(func() {
+						if succeeds(t, tr, "/", 10*time.Second) {
+							ok.Add(1)
+						}
+					})
+				}
+				all.Wait()
+				served = float64(ok.Load()) / float64(calls)
+			})
+			return served
+		}
+		t.Run(fmt.Sprint(load), func(t *testing.T) {
+			bare := run(t, func(base http.RoundTripper) http.RoundTripper { return base })
+			ours := run(t, func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
+			t.Logf("served %.3f, bare %.3f", ours, bare)
+			assert.GreaterOrEqual(t, ours, bare)
 		})
 	}
 }

@@ -187,7 +187,10 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	if known && b.shared != nil {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
+	// Without a reset, only Retry-After says when. One of a second is rounded up, so it says little of other calls: a bucket may have
+	// refilled within milliseconds, and a limit of requests at once by the next response.
+	byWait := len(a.Quota.Dimensions) == 0 && (a.Quota.Global || a.RetryAfter > time.Second)
+	shown := a.Quota.Exhausted && a.AsksToWait && (known || byWait)
 	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known, b.account.mixed}, longest, b.inflight)
 	if a.Quota.Global {
 		of.block.cause = of.block.until // all paths are rejected, so none tests it

@@ -19,7 +19,7 @@ func TestParse_vendors(t *testing.T) {
 			"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4966", "X-RateLimit-Used", "34",
 			"X-RateLimit-Reset", "1705318200", "X-RateLimit-Resource", "core"), "[core] 4966/5000 in 1h0m0s at 2024-01-15T11:30:00Z"},
 		{"GitHub: reset in the second of the response", header("Date", date, "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0",
-			"X-RateLimit-Reset", fmt.Sprint(epoch), "X-RateLimit-Resource", "core"), "[core] exhausted"},
+			"X-RateLimit-Reset", fmt.Sprint(epoch), "X-RateLimit-Resource", "core"), "[core] 0/60 in 1s at 2024-01-15T10:30:01Z"},
 		{"GitHub: no Date: the client's clock", header("X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59",
 			"X-RateLimit-Reset", "1705318230"), "59/60 in 30s at 2024-01-15T11:30:30Z"},
 		{"GitHub: secondary limit: a bucket and no quota", header("Date", date, "Retry-After", "60", "X-RateLimit-Resource", "core"), "[core]"},

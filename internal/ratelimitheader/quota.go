@@ -201,14 +201,11 @@ func (p *parser) add(q *quota) {
 	})
 }
 
-// roundUp reads a reset of now as one within the next second, because it is rounded down: a bucket that refills within less than a
-// second shows it. A count of 0 is not followed then, because calls would wait for that second.
+// roundUp reads a reset of now as one within the next second, because it is rounded down: in the last second of a window, and by a
+// bucket that refills within less than a second.
 func (p *parser) roundUp(q *quota) {
-	r := &q.reset
-	if q.remaining == 0 || r.Wait != 0 {
-		return
-	}
-	switch {
+	switch r := &q.reset; {
+	case r.Wait != 0:
 	case r.Instant.IsZero():
 		r.Wait = time.Second
 	case r.Instant.Equal(p.written()):
