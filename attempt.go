@@ -304,7 +304,7 @@ func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 	switch cause := a.cause(); {
 	case errors.Is(cause, neterr.ErrSuperseded):
 		// The causes come first, because Base may report the end of a context by any error.
-		if a.visit.Lost {
+		if a.visit.Overtaken {
 			return outcome.Overtaken, neterr.With(neterr.ErrSuperseded, err)
 		}
 		return outcome.Superseded, neterr.With(neterr.ErrSuperseded, err)

@@ -199,7 +199,7 @@ func (r *hedgedCall) cancelOthers() {
 		if a != r.winner && !a.inTime {
 			if r.winner != nil && a.visit.Server != r.winner.visit.Server {
 				// It lost to another server, so its own may be too slow: see Overtaken.
-				a.visit.Lost = true
+				a.visit.Overtaken = true
 			}
 			a.endWith(neterr.ErrSuperseded)
 		}

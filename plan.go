@@ -36,7 +36,6 @@ type plan struct {
 	longest time.Duration // paceHeld: how long it may wait for the circuit
 	restsTo time.Time     // paceHeld: it is no probe before
 	blocked time.Time     // the end of the block that rejections have made of its quota; zero: none
-	class   uint8         // paceTurn: why it waits
 }
 
 // pace is what a retry waits for, and with it what pays for it.
@@ -228,8 +227,8 @@ func (p *plan) pay() (reason error) {
 		}
 		p.pace = paceQueued
 	case p.takeRetryTokens(timedOut):
-	case p.pace == paceBackoff && p.takesTurn():
-		p.pace = paceTurn
+	case p.pace == paceBackoff && p.mayTakeTurn():
+		p.pace, p.wait = paceTurn, p.waitBeforeTurn()
 	default:
 		return ErrBudgetExhausted
 	}
@@ -252,7 +251,7 @@ func (p *plan) await() *Error {
 		limits.MaxWait = min(maxHoldSlow, p.spare(now))
 		p.retries.permit, ok = bucket.Await(&p.budget.rules, now, limits)
 	} else {
-		limits.MaxWait, limits.Class = p.leftForTurn(now), p.class
+		limits.MaxWait, limits.Class = p.leftForTurn(now), p.turnClass()
 		p.retries.permit, ok = bucket.AwaitTurn(p.cost(), &p.budget.rules, now, limits)
 		if ok { // turns come together, and in the instant of a new call
 			_ = sleep.Context(p.ctx, randomUpTo(turnSpread))
@@ -287,25 +286,35 @@ func (p *plan) takeRetryTokens(slow bool) (ok bool) {
 	return ok
 }
 
-// takesTurn lets the retry wait for a token, and reports whether it may. If no limit has rejected the attempt, its route must not
-// have failed for long: callers of a route that always fails would wait for nothing.
-func (p *plan) takesTurn() bool {
-	// The last wait leaves no time for a turn, and a turn is a wait too. That of the server is not shortened.
-	if p.leftForTurn(p.at()) < 0 && p.last.report.RetryAfter == 0 {
-		p.wait = 0
-	}
+// mayTakeTurn reports whether the retry may wait for a token. If no limit has rejected the attempt, its route must not have failed
+// for long: callers of a route that always fails would wait for nothing.
+func (p *plan) mayTakeTurn() bool {
 	switch {
-	case !p.mayQueue(), p.leftForTurn(p.at()) < 0:
+	case !p.mayQueue(), p.leftForTurn(p.now.Add(p.waitBeforeTurn())) < 0:
 		return false
-	case !p.last.isLimited():
-		p.class = retrybudget.Failed
-		return !p.record.failingRoutes.onlyFailed(p.routeHash, p.now.Sub(p.origin)-failsForLong)
-	case p.last.report.RetryAfter > 0:
-		p.class = retrybudget.Asked
-	default:
-		p.class = retrybudget.Rejected
+	case p.last.isLimited():
+		return true
 	}
-	return true
+	return !p.record.failingRoutes.onlyFailed(p.routeHash, p.now.Sub(p.origin)-failsForLong)
+}
+
+// waitBeforeTurn returns the backoff before the turn. The last wait leaves no time for a turn, and a turn is a wait too, so there is
+// none then. That of the server is not shortened.
+func (p *plan) waitBeforeTurn() time.Duration {
+	if p.leftForTurn(p.at()) < 0 && p.last.report.RetryAfter == 0 {
+		return 0
+	}
+	return p.wait
+}
+
+func (p *plan) turnClass() uint8 {
+	switch {
+	case !p.last.isLimited():
+		return retrybudget.Failed
+	case p.last.report.RetryAfter > 0:
+		return retrybudget.Asked
+	}
+	return retrybudget.Rejected
 }
 
 // leftForTurn returns how long the call may wait for its turn, after which it waits for a part of turnSpread.

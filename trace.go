@@ -48,15 +48,16 @@ type Attempt struct {
 	Latency time.Duration
 
 	// QueueWait is the time that the attempt waited for breaker and rate limit: from the start of
-	// the call, or the end of the previous RetryWait, to Start.
+	// the call, or the end of the previous RetryWait, to Start. Of a retry it contains the time in
+	// which the failed response is closed, at most 0.1 s.
 	QueueWait time.Duration
 
 	// RetryAfter is the wait that a response from 400 on asks for: Retry-After or a similar field,
 	// otherwise the reset of an exhausted quota. Zero means none. Policy.ClassifyBody and
 	// Policy.Classify may set it to a wait that is elsewhere, such as in the body. The call and
-	// the rate limit use what they leave, at most 365 days. If they set it for a response below 500
-	// and return VerdictThrottled, the other calls of the scope, credential and RateLimit.Key wait
-	// too, as for an exhausted quota. It never makes a request repeatable.
+	// the rate limit use what they leave, at most 365 days. If they set more than a second for a
+	// response below 500 and return VerdictThrottled, the other calls of the scope, credential and
+	// RateLimit.Key wait too, as for an exhausted quota. It never makes a request repeatable.
 	RetryAfter time.Duration
 
 	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks

@@ -50,12 +50,12 @@ func NewCall[R any](r *Route, server func(*Target) (R, *circuit.Circuit, *Rest))
 type Visit[R any] struct {
 	*Server[R] // nil: the server that the request names
 
-	Record R
-	Again  bool // the call has sent an attempt to the server before
-	AtOnce bool // the attempt must not wait for a permit, because another server may have one
-	Probes bool // the attempt probes the server, and other calls do not: see Rest
-	Lost   bool // an attempt at another server had its response first
-	reach  reach
+	Record    R
+	Again     bool // the call has sent an attempt to the server before
+	AtOnce    bool // the attempt must not wait for a permit, because another server may have one
+	Probes    bool // the attempt probes the server, and other calls do not: see Rest
+	Overtaken bool // an attempt at another server had its response first
+	reach     reach
 }
 
 // reach is which servers may get an attempt.
