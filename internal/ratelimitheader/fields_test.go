@@ -100,6 +100,7 @@ func TestParse_vendors(t *testing.T) {
 		{"Discord: global, with a quota", header("Date", date, "X-RateLimit-Global", "True", "X-RateLimit-Bucket", "abcd1234",
 			"X-RateLimit-Limit", "50", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset-After", "0.5"), "global 0/50 in 500ms"},
 		{"Discord: global by scope alone", header("X-RateLimit-Scope", "global", "X-RateLimit-Bucket", "abcd1234"), "global"},
+		{"Discord: global, beside another scope", header("X-RateLimit-Global", "true", "X-RateLimit-Scope", "user", "X-RateLimit-Bucket", "abcd1234"), "global"},
 		{"Discord: not global", header("X-RateLimit-Global", "false", "X-RateLimit-Bucket", "abcd1234"), "[abcd1234]"},
 		{"Reddit: floats", header("X-Ratelimit-Used", "4", "X-Ratelimit-Remaining", "995.0", "X-Ratelimit-Reset", "542"), "995/999 in 9m2s"},
 		{"Reddit: absurd sum of used and remaining", header("X-Ratelimit-Used", "9223372036854775807", "X-Ratelimit-Remaining", "9223372036854775807", "X-Ratelimit-Reset", "1"),

@@ -59,8 +59,7 @@ func nameOf(head string) (name string, ok bool) {
 	if name, rest, ok := field.String(head); ok {
 		return name, rest == ""
 	}
-	letter := head != "" && head[0]|' ' >= 'a' && head[0]|' ' <= 'z'
-	return head, letter && strings.IndexByte(head, '=') < 0
+	return head, head >= "A" && strings.IndexByte(head, '=') < 0 // no number and no parameter
 }
 
 // cut is strings.Cut with a separator outside of strings (RFC 9651).
@@ -70,7 +69,7 @@ func cut(s string, separator byte) (before, after string) {
 		switch {
 		case s[i] == '"':
 			quoted = !quoted
-		case s[i] == '\\' && quoted:
+		case s[i] == '\\':
 			i++
 		case s[i] == separator && !quoted:
 			return s[:i], s[i+1:]

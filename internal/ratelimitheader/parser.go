@@ -36,7 +36,7 @@ func (p *parser) chooseLine(m meaning, lines []string) {
 	q, least := p.quota(m.name, false), int64(math.MaxInt64)
 	for i, line := range lines[:min(len(lines), maxLines)] {
 		n, ok := number(retryafter.Trim(line))
-		if ok && len(line) <= maxLine && n.Whole < least {
+		if ok && n.Whole < least {
 			q.line, least = i, n.Whole
 		}
 	}
@@ -86,7 +86,7 @@ func (p *parser) readLine(m meaning, line string) (done bool) {
 	default:
 		q := p.quota(m.name, false)
 		done = p.set(q, m.part, line)
-		if done && m.part == partLimit && strings.Contains(line, ";") {
+		if m.part == partLimit && strings.Contains(line, ";") {
 			p.readMembers(q, line, "") // older drafts, and Envoy: "100, 100;w=60, 1000;w=3600"
 		}
 	}
@@ -130,7 +130,7 @@ func (p *parser) joinOne() {
 			listed = append(listed, i)
 		}
 	}
-	if len(listed) == 2 && p.named[listed[1]].remaining < 0 {
+	if len(listed) == 2 {
 		p.named[listed[0]].fill(&p.named[listed[1]])
 	}
 }

@@ -78,6 +78,8 @@ func TestViolated(t *testing.T) {
 		{"a type that is a list", `{"type":["` + quotaExceeded + `"],"violated-policies":["a"]}`, nil},
 		{"the problem in a list", `[` + policies(`["a"]`) + `]`, nil},
 		{"the problem in an object", `{"x":` + policies(`["a"]`) + `}`, nil},
+		{"a text after the type", strings.TrimSuffix(policies(`["a"]`), "}") + `,"title":"Quota exceeded"}`, []string{"a"}},
+		{"a long name", policies(`["` + strings.Repeat("a", MaxName) + `","` + strings.Repeat("b", MaxName+1) + `"]`), []string{strings.Repeat("a", MaxName)}},
 		{"another type", `{"type":"about:blank","violated-policies":["a"]}`, nil},
 		{"cut in the list", strings.TrimSuffix(policies(`["a","b"]`), "]}"), nil},
 		{"cut in a text", strings.TrimSuffix(policies(`["a","b"]`), `"]}`), nil},

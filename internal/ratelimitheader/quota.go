@@ -113,7 +113,7 @@ func (q *quota) setUsage(value string) (ok bool) {
 	const drain = 20 * time.Second
 	var used, limit int64
 	u, l, _ := strings.Cut(value, "/")
-	if !setCount(&used, u) || !setCount(&limit, l) || limit == 0 {
+	if !setCount(&used, u) || !setCount(&limit, l) {
 		return false
 	}
 	wait := time.Duration(min(float64(used)/float64(limit)*float64(drain), float64(MaxReset)))
@@ -121,10 +121,10 @@ func (q *quota) setUsage(value string) (ok bool) {
 	return true
 }
 
-// fill copies what q lacks from other, if the two may be the same quota: at most one of them has a remaining count, or
-// both have the same. Zendesk sends half of its quota as X-Rate-Limit and half as RateLimit.
+// fill copies what q lacks from other, unless that has a count, and so is a quota of its own. Zendesk sends half of its quota as
+// X-Rate-Limit and half as RateLimit.
 func (q *quota) fill(other *quota) {
-	if q.remaining >= 0 && other.remaining >= 0 && q.remaining != other.remaining {
+	if other.remaining >= 0 {
 		return
 	}
 	if q.limit < 0 {
@@ -174,7 +174,7 @@ func (p *parser) addNamed(listed bool) {
 
 // add adds a dimension, unless q lacks an essential part.
 func (p *parser) add(q *quota) {
-	if q.remaining < 0 || q.remaining == 0 && q.limit == 0 {
+	if q.remaining < 0 || q.limit == 0 {
 		return // Okta sends 0 of 0 if too many requests are in flight, which is not a quota
 	}
 	if q.remaining == 0 {

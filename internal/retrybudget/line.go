@@ -58,7 +58,7 @@ func (l *line) ended(r Result, canceled bool) {
 	case r.Succeeded && !r.Slow:
 		l.more++
 	default:
-		l.more = min(l.more, 0)
+		l.more = 0
 	}
 }
 

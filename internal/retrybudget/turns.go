@@ -92,7 +92,7 @@ func (t *turns) testAt(class uint8) time.Time {
 	if !t.lost.IsZero() {
 		// Tests fail for as long as the limit does, and they should find its end soon after it: so the pause grows with that time.
 		failing = min(t.ended.Sub(t.lost), maxFailing)
-		named = named && t.asks > 0 // the last answer of the limit says how long
+		named = t.asks > 0 // the last answer of the limit says how long
 	}
 	if named {
 		return t.ended.Add(max(t.asks, failing))
