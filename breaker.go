@@ -134,7 +134,7 @@ func (c *call) passCircuit(a *attempt, now time.Time) (time.Time, *Error) {
 	mustNotWait := a.isCopy() || a.visit.AtOnce
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
-			permit, rejection = c.waitForCircuit(a, now, longest)
+			permit, rejection = c.waitForCircuit(a, now, longest, rejection.Outage)
 			now = time.Now()
 		}
 	}
@@ -168,13 +168,16 @@ func (a *attempt) cancelCircuit(now time.Time) {
 	a.permits.circuit = circuit.Permit{}
 }
 
-func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration) (circuit.Permit, *circuit.Rejection) {
+func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration, outage time.Time) (circuit.Permit, *circuit.Rejection) {
 	e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
 		Ctx: c.ctx, Deadline: c.deadline, MaxWait: min(longest, c.route.MaxHold()), Since: c.start,
 		Waiter: heldAttempt{(*queuedAttempt)(a)}, Sent: a.report.Number - 1, Route: c.routeHash(),
 	}}
 	if a.kind == kindRetry {
 		e.RestsTo = c.retries.plan.restsTo
+	}
+	if a.visit.Record.failingRoutes.find(c.routeHash).attempt < outage.Sub(c.origin) {
+		e.Class = circuit.FailedBefore
 	}
 	// With MaxWait the caller has said when a call is to fail, and a list has other servers.
 	lastly := c.breaker.MaxWait == 0 && c.route.Alone()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -629,6 +631,64 @@ func TestBreakerWait_sent(t *testing.T) {
 			}
 			body.requireClosedOnce(t, row.want)
 			require.Zero(t, held(tr))
+		})
+	}
+}
+
+// L2: the calls of a tenant fail after a second each, always, and those of others work. The server restarts, and all fail for seconds. A
+// call of the tenant would not show that the server is back, so calls of others test that. In the 20 s about the restart at least as many
+// of theirs succeed as with a bare client. With the tenant's calls as probes, .31 to .57 of them do.
+func TestBreakerWait_besideATenantThatFails(t *testing.T) {
+	for _, row := range []struct {
+		paths int // of the tenant
+		away  time.Duration
+	}{
+		{1, 3 * time.Second}, {5, 3 * time.Second}, {20, 6 * time.Second}, {60, 3 * time.Second},
+	} {
+		run := func(t *testing.T, client func(http.RoundTripper) http.RoundTripper) float64 {
+			t.Helper()
+			var calls, good atomic.Int64 // of the others
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				tr := client(roundTripper(func(r *http.Request) (*http.Response, error) {
+					switch at := time.Since(begin); {
+					case at > 30*time.Second && at < 30*time.Second+row.away:
+						return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+					case r.URL.Path != "/orders":
+						time.Sleep(time.Second)
+						return response(r, http.StatusBadGateway, ""), nil
+					}
+					time.Sleep(20 * time.Millisecond)
+					return response(r, http.StatusOK, ""), nil
+				}))
+				random := rand.New(rand.NewPCG(82, 1))
+				var all sync.WaitGroup
+				for time.Since(begin) < 45*time.Second { // ten calls a second of the others, and 15 of the tenant
+					time.Sleep(time.Duration(random.ExpFloat64() / 25 * float64(time.Second)))
+					path, counts := "/orders", time.Since(begin) > 25*time.Second
+					if random.IntN(5) < 3 {
+						n := random.IntN(row.paths)
+						path, counts = fmt.Sprintf("/%c%c/list", 'a'+n%26, 'a'+n/26), false // a number would be an ID
+					}
+					all.Go(func() {
+						ok := succeeds(t, tr, path, 10*time.Second)
+						if counts {
+							calls.Add(1)
+						}
+						if counts && ok {
+							good.Add(1)
+						}
+					})
+				}
+				all.Wait()
+			})
+			return float64(good.Load()) / float64(calls.Load())
+		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			bare := run(t, func(base http.RoundTripper) http.RoundTripper { return base })
+			ours := run(t, func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
+			t.Logf("%.3f of the calls of the others, bare %.3f", ours, bare)
+			require.GreaterOrEqual(t, ours, max(bare, .95))
 		})
 	}
 }

@@ -17,6 +17,10 @@ type waiting struct {
 	release hold.Release
 }
 
+// FailedBefore is the Class of a waiting call of which the route had failed before the outage. Its failure would not show that the server
+// is still away, so it is the last to be a probe.
+const FailedBefore = 1
+
 const (
 	maxOutage   = 20 * time.Second // of a server for which calls wait as long as they may
 	releaseRate = 1.5              // of released calls, in usual rates
@@ -187,8 +191,8 @@ func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
 }
 
 // nextProbe returns the last of the calls that were sent least often and do not rest: it has the most time left. Among those the
-// routes take turns, and the route that failed or was tested last comes last. If all calls rest, e is nil, and at is when the first
-// may be a probe.
+// routes take turns, and the route that failed or was tested last comes last. Those of the Class FailedBefore come after all others. If
+// all calls rest, e is nil, and at is when the first may be a probe.
 func (w *waiting) nextProbe(now time.Time) (e *waitqueue.Entry[Permit], at time.Time) {
 	turns := w.circuit.opening.failing
 	for next := range w.queue.Backward() {
@@ -197,8 +201,7 @@ func (w *waiting) nextProbe(now time.Time) (e *waitqueue.Entry[Permit], at time.
 			if at.IsZero() || next.RestsTo.Before(at) {
 				at = next.RestsTo
 			}
-		case e == nil, next.Sent < e.Sent,
-			next.Sent == e.Sent && slices.Index(turns, next.Route) < slices.Index(turns, e.Route):
+		case e == nil, cmp.Or(cmp.Compare(next.Class, e.Class), next.Sent-e.Sent, slices.Index(turns, next.Route)-slices.Index(turns, e.Route)) < 0:
 			e = next
 		}
 	}
