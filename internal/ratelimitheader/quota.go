@@ -113,7 +113,7 @@ func (q *quota) setUsage(value string) (ok bool) {
 	const drain = 20 * time.Second
 	var used, limit int64
 	u, l, _ := strings.Cut(value, "/")
-	if !setCount(&used, u) || !setCount(&limit, l) {
+	if !setCount(&used, u) || !setCount(&limit, l) || limit == 0 {
 		return false
 	}
 	wait := time.Duration(min(float64(used)/float64(limit)*float64(drain), float64(MaxReset)))
