@@ -176,7 +176,7 @@ func (c *call) waitForCircuit(a *attempt, now time.Time, longest time.Duration, 
 	if a.kind == kindRetry {
 		e.RestsTo = c.retries.plan.restsTo
 	}
-	if a.visit.Record.failingRoutes.find(c.routeHash).attempt < outage.Sub(c.origin) {
+	if failing := a.visit.Record.failingRoutes.find(func() uint64 { return e.Route }); failing.attempt < outage.Sub(c.origin) {
 		e.Class = circuit.FailedBefore
 	}
 	// With MaxWait the caller has said when a call is to fail, and a list has other servers.

@@ -667,8 +667,7 @@ func TestBreakerWait_besideATenantThatFails(t *testing.T) {
 					time.Sleep(time.Duration(random.ExpFloat64() / 25 * float64(time.Second)))
 					path, counts := "/orders", time.Since(begin) > 25*time.Second
 					if random.IntN(5) < 3 {
-						n := random.IntN(row.paths)
-						path, counts = fmt.Sprintf("/%c%c/list", 'a'+n%26, 'a'+n/26), false // a number would be an ID
+						path, counts = pathOf(random.IntN(row.paths)), false
 					}
 					all.Go(func() {
 						ok := succeeds(t, tr, path, 10*time.Second)
@@ -686,7 +685,11 @@ func TestBreakerWait_besideATenantThatFails(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
 			bare := run(t, func(base http.RoundTripper) http.RoundTripper { return base })
-			ours := run(t, func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
+			const runs = 4 // one of 40 after six seconds is at .94, because waits are random
+			ours := 0.
+			for range runs {
+				ours += run(t, func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} }) / runs
+			}
 			t.Logf("%.3f of the calls of the others, bare %.3f", ours, bare)
 			require.GreaterOrEqual(t, ours, max(bare, .95))
 		})

@@ -168,6 +168,9 @@ type limiterLoad struct {
 	deadline           time.Duration // of a call
 }
 
+// pathOf returns one of many paths, each of another route: a number would be an ID.
+func pathOf(n int) string { return fmt.Sprintf("/%c%c/list", 'a'+n%26, 'a'+n/26) }
+
 // succeeds makes a call with a deadline, and reports whether its result is a 200.
 func succeeds(t *testing.T, client http.RoundTripper, path string, deadline time.Duration) bool {
 	t.Helper()
@@ -784,19 +787,8 @@ func TestRateLimit_requestsAtOnce(t *testing.T) {
 					time.Sleep(200 * time.Millisecond)
 					return response(r, http.StatusOK, "", fields(left)...), nil
 				}))
-				var ok atomic.Int64
-				var all sync.WaitGroup
-				r, calls := rand.New(rand.NewPCG(83, 3)), 0
-				for begin := time.Now(); time.Since(begin) < time.Minute; calls++ {
-					time.Sleep(time.Duration(r.ExpFloat64() / (5 * slots * load) * float64(time.Second)))
-					all.Go(func() {
-						if succeeds(t, tr, "/", 10*time.Second) {
-							ok.Add(1)
-						}
-					})
-				}
-				all.Wait()
-				served = float64(ok.Load()) / float64(calls)
+				took, failed := timedCalls(t, tr, http.MethodGet, 5*slots*load, time.Minute, 10*time.Second)
+				served = float64(len(took)) / float64(len(took)+failed)
 			})
 			return served
 		}
@@ -836,8 +828,7 @@ func TestRateLimit_tenantOfManyPaths(t *testing.T) {
 					time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second/12)))
 					others, path := random.IntN(6) == 0, "/orders"
 					if !others {
-						n := random.IntN(row.paths)
-						path = fmt.Sprintf("/%c%c/list", 'a'+n%26, 'a'+n/26) // a number would be an ID
+						path = pathOf(random.IntN(row.paths))
 					}
 					calls.Go(func() {
 						if !succeeds(t, tr, path, 5*time.Second) && others {
