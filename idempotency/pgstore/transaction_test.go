@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -167,12 +168,8 @@ func TestConnection_statementsAreGone(t *testing.T) {
 			pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.MaxConns = 1 })
 			store := newStore(t, pool)
 			require.NoError(t, store.Complete(t.Context(), acquire(t, store, newClaim("done")), completed))
-			// A busy machine takes longer to open the only connection again than the store waits for it.
-			patiently := func() (err error) {
-				for err = operation(store); errors.Is(err, idempotency.ErrStoreBusy); {
-					err = operation(store)
-				}
-				return err
+			patiently := func() error {
+				return storetest.WhileBusy(t.Context(), func() error { return operation(store) })
 			}
 			for range 3 {
 				require.NoError(t, patiently())
@@ -510,11 +507,9 @@ func TestStore_poolOfOne(t *testing.T) {
 
 			waiting := make(chan error, 1)
 			go func() {
-				err := idempotency.ErrStoreBusy
-				for errors.Is(err, idempotency.ErrStoreBusy) { // a busy machine may take longer than the second that a claim waits
-					_, err = store.Reserve(context.Background(), newClaim("other"))
-				}
-				waiting <- err
+				waiting <- storetest.WhileBusy(context.Background(), func() error {
+					return errOf(store.Reserve(context.Background(), newClaim("other")))
+				})
 			}()
 			require.NoError(t, tx.Commit(t.Context(), completed))
 			require.NoError(t, <-waiting)

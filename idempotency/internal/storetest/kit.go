@@ -105,7 +105,7 @@ func patiently(store idempotency.Store) idempotency.Store {
 type patientStore struct{ idempotency.Store }
 
 func (s patientStore) Reserve(ctx context.Context, claim idempotency.Claim) (got idempotency.Reservation, err error) {
-	err = whileBusy(ctx, func() error {
+	err = WhileBusy(ctx, func() error {
 		got, err = s.Store.Reserve(ctx, claim)
 		return err
 	})
@@ -119,15 +119,15 @@ func (s patientTransactor) Reserve(ctx context.Context, claim idempotency.Claim)
 }
 
 func (s patientTransactor) Begin(ctx context.Context, claim idempotency.Claim, limit time.Duration) (got idempotency.Reservation, tx idempotency.Transaction, err error) {
-	err = whileBusy(ctx, func() error {
+	err = WhileBusy(ctx, func() error {
 		got, tx, err = s.Transactor.Begin(ctx, claim, limit)
 		return err
 	})
 	return got, tx, err
 }
 
-// whileBusy repeats a claim while the store is busy.
-func whileBusy(ctx context.Context, claim func() error) error {
+// WhileBusy repeats a claim while the store is busy: a busy machine may take longer than the second that a claim waits.
+func WhileBusy(ctx context.Context, claim func() error) error {
 	for {
 		if err := claim(); !errors.Is(err, idempotency.ErrStoreBusy) || ctx.Err() != nil {
 			return err
