@@ -138,6 +138,31 @@ func TestStore(t *testing.T) {
 	s.Run(t)
 }
 
+// D30: the clock is set back between the two statements of SetHold. The hold is as long as the provider asked, or has no effect: it
+// would be longer by as much as the clock was set back.
+func TestSetHold_clockSetBackMeanwhile(t *testing.T) {
+	t.Parallel()
+	dsn := postgrestest.Open(t)
+	configure, move := movable(t, dsn)
+	pool := newPool(t, dsn, configure)
+	store := newStore(t, pool)
+	for _, text := range []string{
+		`CREATE FUNCTION set_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM moved_clock; RETURN NULL; END'`,
+		`CREATE TRIGGER set_back BEFORE INSERT ON durable_provider_hold EXECUTE FUNCTION set_back()`,
+	} {
+		require.NoError(t, errOf(pool.Exec(t.Context(), text)))
+	}
+	move(20 * time.Minute)
+	since := time.Now()
+	require.NoError(t, store.SetHold(t.Context(), durable.Hold{Gateway: "psp", Provider: true, Since: since, Until: since.Add(time.Minute)}))
+	var moves int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM moved_clock").Scan(&moves))
+	assert.Zero(t, moves, "the trigger has set the clock back")
+	holds, err := store.Holds(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, holds)
+}
+
 // TestSimpleProtocol does without prepared statements, as some proxies want.
 func TestSimpleProtocol(t *testing.T) {
 	t.Parallel()

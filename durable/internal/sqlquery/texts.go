@@ -64,12 +64,13 @@ const (
 
 	currentHolds = `SELECT h.gateway, h.since, h.until, h."by", h.note FROM` + Holds + `h WHERE` + InEffect + `ORDER BY h.gateway`
 
-	// setWait is a provider's hold. The one that ends later stays.
+	// setWait is a provider's hold from $3 on. The one that ends later stays. It does not read the clock, which may have been set
+	// since the end of the hold was computed.
 	setWait = `INSERT INTO` + Waits + `AS h (gateway, scope, since, until, note)
-		VALUES ($1::text, $2::text, {{now}}, $3::timestamptz, $4::text)
+		VALUES ($1::text, $2::text, $3::timestamptz, $4::timestamptz, $5::text)
 		ON CONFLICT (gateway, scope) DO UPDATE SET until = excluded.until, note = excluded.note,
-			since = CASE WHEN` + WaitInEffect + `THEN h.since ELSE excluded.since END
-		WHERE h.until < excluded.until OR h.since > {{now}}`
+			since = CASE WHEN excluded.since BETWEEN h.since AND h.until THEN h.since ELSE excluded.since END
+		WHERE h.until < excluded.until OR h.since > excluded.since`
 	releaseWaits = `DELETE FROM` + Waits + `AS h WHERE h.gateway = $1::text AND` + WaitInEffect + `RETURNING 1`
 	forgetWaits  = `DELETE FROM` + Waits + `WHERE (gateway, scope) IN (
 		SELECT h.gateway, h.scope FROM` + Waits + `h WHERE h.until < $1::timestamptz LIMIT 100 {{locked}})`

@@ -249,7 +249,7 @@ func (v Verbs) SetHold(ctx context.Context, hold durable.Hold) error {
 			if err := t.Query(ctx, forgetWaits, []any{now.Add(-forgetAfter)}, nil); err != nil {
 				return err
 			}
-			return t.Query(ctx, setWait, []any{hold.Gateway, hold.Scope, hold.WaitUntil(now), hold.Note}, nil)
+			return t.Query(ctx, setWait, []any{hold.Gateway, hold.Scope, now, hold.WaitUntil(now), hold.Note}, nil)
 		case hold.ReleasedBy == "":
 			return t.Query(ctx, setHold, []any{hold.Gateway, hold.Until, hold.By, hold.Note}, nil)
 		default:
