@@ -62,8 +62,8 @@ func (x *executor) checkStore() {
 }
 
 // start claims an operation and begins its execution if the claim is granted. If the
-// caller's deadline has passed by then, or the time of the execution is over, it is not
-// begun. After an error nothing was executed for this claim, but another execution may be in
+// caller's deadline has passed by then, or the time of the execution or its lease is over, it
+// is not begun. After an error nothing was executed for this claim, but another execution may be in
 // progress: the Decision says so.
 func (x *executor) start(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
 	if x.check != nil {
@@ -80,6 +80,7 @@ func (x *executor) start(ctx context.Context, claim *Claim) (*execution, Reserva
 		over = ctx // work that survives its caller is not begun either
 	}
 	if over.Err() != nil {
+		defer e.close()
 		return nil, reservation, errors.Join(context.Cause(over), e.release(shutdownGrace))
 	}
 	return e, reservation, err

@@ -316,6 +316,18 @@ func TestLeaseIsOverInTime(t *testing.T) {
 	}
 }
 
+// I2: work does not begin after its lease is over, for example if the process was suspended while it waited for the claim's
+// answer: another execution may have begun.
+func TestHandler_doesNotBeginWorkAfterItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{linger: time.Minute}}), answer(http.StatusCreated, ""))
+		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
+		require.ErrorIs(t, r.last(t).Err, idempotency.ErrLeaseLost)
+		assert.Zero(t, r.executions.Load())
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+	})
+}
+
 // renewing is a store with renewals that take as long as they may.
 type renewing struct {
 	idempotency.Memory

@@ -34,6 +34,9 @@ func (x *executor) hold(parent context.Context, reservation *Reservation, asked 
 	l.mu.Lock() // the first heartbeat waits until the timer is set
 	defer l.mu.Unlock()
 	l.heartbeat = time.AfterFunc(time.Until(asked.Add(x.options.Lease/3)), l.renew)
+	if !time.Now().Before(l.until) { // the process was suspended meanwhile, and another execution may have begun
+		e.cancel(ErrLeaseLost)
+	}
 	return e
 }
 
