@@ -163,6 +163,41 @@ func TestSetHold_clockSetBackMeanwhile(t *testing.T) {
 	assert.Empty(t, holds)
 }
 
+// D25: of two holds that are stored at once, the one that ends later stays, also if the other has read the clock before it.
+func TestSetHold_atOnce(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, postgrestest.Open(t), nil)
+	store := newStore(t, pool)
+	for _, text := range []string{
+		`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END'`,
+		`CREATE TRIGGER wait BEFORE INSERT ON durable_provider_hold FOR EACH ROW WHEN (NEW.note = 'short') EXECUTE FUNCTION wait()`,
+	} {
+		require.NoError(t, errOf(pool.Exec(t.Context(), text)))
+	}
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, errOf(tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(7)")))
+	hold := func(note string, length time.Duration) error {
+		since := time.Now()
+		return store.SetHold(t.Context(), durable.Hold{Gateway: "psp", Provider: true, Since: since, Until: since.Add(length), Note: note})
+	}
+	short := make(chan error)
+	go func() { short <- hold("short", time.Second) }()
+	require.Eventually(t, func() bool {
+		waits := false
+		err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)
+		return err == nil && waits
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, hold("long", time.Hour))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-short)
+	holds, err := store.Holds(t.Context())
+	require.NoError(t, err)
+	require.Len(t, holds, 1)
+	assert.Equal(t, "long", holds[0].Note)
+}
+
 // TestSimpleProtocol does without prepared statements, as some proxies want.
 func TestSimpleProtocol(t *testing.T) {
 	t.Parallel()

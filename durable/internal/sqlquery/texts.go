@@ -64,13 +64,14 @@ const (
 
 	currentHolds = `SELECT h.gateway, h.since, h.until, h."by", h.note FROM` + Holds + `h WHERE` + InEffect + `ORDER BY h.gateway`
 
-	// setWait is a provider's hold from $3 on. The one that ends later stays. It does not read the clock, which may have been set
-	// since the end of the hold was computed.
+	// setWait is a provider's hold from $3 on. The beginning is not read here, because the clock may have been set since the end was
+	// computed. The hold that ends later stays, unless it begins in the future and has no effect. It may begin after $3: then another
+	// process has stored it meanwhile.
 	setWait = `INSERT INTO` + Waits + `AS h (gateway, scope, since, until, note)
 		VALUES ($1::text, $2::text, $3::timestamptz, $4::timestamptz, $5::text)
 		ON CONFLICT (gateway, scope) DO UPDATE SET until = excluded.until, note = excluded.note,
 			since = CASE WHEN excluded.since BETWEEN h.since AND h.until THEN h.since ELSE excluded.since END
-		WHERE h.until < excluded.until OR h.since > excluded.since`
+		WHERE h.until < excluded.until OR h.since > {{now}}`
 	releaseWaits = `DELETE FROM` + Waits + `AS h WHERE h.gateway = $1::text AND` + WaitInEffect + `RETURNING 1`
 	forgetWaits  = `DELETE FROM` + Waits + `WHERE (gateway, scope) IN (
 		SELECT h.gateway, h.scope FROM` + Waits + `h WHERE h.until < $1::timestamptz LIMIT 100 {{locked}})`
