@@ -116,8 +116,8 @@ const insertNow = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at, ''`
 
 // promote moves up to $1 scheduled intents that are due to those that claims read. updated shows that they were due, for a
-// clock that is set back before they are claimed.
-const promote = `UPDATE` + intents + `AS t SET later = false, updated = clock_timestamp() WHERE t.id = ANY (ARRAY (
+// clock that is set back before they are claimed, also within this statement.
+const promote = `UPDATE` + intents + `AS t SET later = false, updated = greatest(t.next_at, clock_timestamp()) WHERE t.id = ANY (ARRAY (
 		SELECT i.id FROM` + intents + `i WHERE` + sqlquery.Promotable + `AND i.next_at <= (SELECT clock_timestamp())
 		ORDER BY i.next_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))`
 

@@ -163,6 +163,46 @@ func TestSetHold_clockSetBackMeanwhile(t *testing.T) {
 	assert.Empty(t, holds)
 }
 
+// D30: the clock is set back while a claim promotes intents. All of them were due, and are claimed.
+func TestClaim_clockSetBackMeanwhile(t *testing.T) {
+	t.Parallel()
+	dsn := postgrestest.Open(t)
+	configure, move := movable(t, dsn)
+	pool := newPool(t, dsn, configure)
+	store := newStore(t, pool)
+	move(20 * time.Minute)
+	var enqueued, finished []durable.Event
+	for _, key := range []string{"1", "2", "3"} {
+		in := durable.Intent{ID: idempotency.ID{Scope: "comp1", Operation: "pay", Key: key}, Gateway: "psp"}
+		enqueued = append(enqueued, durable.Event{Kind: durable.EventEnqueue, Intent: in})
+	}
+	require.NoError(t, errOf(store.Apply(t.Context(), enqueued)))
+	claim := func() durable.Claimed {
+		claimed, err := store.Claim(t.Context(), durable.Claim{
+			Worker: "w", Lease: time.Hour, Limit: 10, Gateways: map[string]durable.Allowance{"psp": {Limit: 10, PerScope: 10}},
+		})
+		require.NoError(t, err)
+		require.Len(t, claimed.Changes, 3)
+		return claimed
+	}
+	claimed := claim()
+	for _, c := range claimed.Changes {
+		finished = append(finished, durable.Event{
+			Kind: durable.EventFinish, Intent: c.Record.Intent, Worker: "w", Generation: c.Record.Generation, Terms: &durable.Terms{},
+			Outcome: durable.Outcome{Class: durable.ClassFailed}, Decision: durable.Decision{At: claimed.Now.Add(time.Minute)},
+		})
+	}
+	require.NoError(t, errOf(store.Apply(t.Context(), finished)))
+	move(2 * time.Minute)
+	for _, text := range []string{
+		`CREATE FUNCTION set_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM moved_clock; RETURN NEW; END'`,
+		`CREATE TRIGGER set_back BEFORE UPDATE ON durable_intent FOR EACH ROW WHEN (OLD.later AND NOT NEW.later) EXECUTE FUNCTION set_back()`,
+	} {
+		require.NoError(t, errOf(pool.Exec(t.Context(), text)))
+	}
+	assert.Less(t, time.Until(claim().Now), time.Minute, "the trigger has set the clock back")
+}
+
 // D25: of two holds that are stored at once, the one that ends later stays, also if the other has read the clock before it.
 func TestSetHold_atOnce(t *testing.T) {
 	t.Parallel()
