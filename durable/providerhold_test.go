@@ -296,7 +296,7 @@ func (s *skewed) Claim(ctx context.Context, claim durable.Claim) (durable.Claime
 
 func (s *skewed) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
 	record, err := s.Store.Find(ctx, id)
-	record.NextAt = record.NextAt.Add(s.by)
+	record.NextAt, record.UpdatedAt = record.NextAt.Add(s.by), record.UpdatedAt.Add(s.by)
 	return record, err
 }
 

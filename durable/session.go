@@ -25,8 +25,8 @@ type session struct {
 	stopSends, stopStores context.CancelCauseFunc
 	forget                func() bool // the call's context
 
-	// ahead is how far the local clock is ahead of the store's, plus the latency of a claim.
-	ahead time.Duration
+	// claimed is the store's time in the last claim, and ours before the first.
+	claimed time.Time
 
 	mu        sync.Mutex
 	lease     context.Context // of the worker that sends
@@ -42,7 +42,7 @@ type session struct {
 const outcomeGrace = 800 * time.Millisecond
 
 func (c *core) session(ctx context.Context) *session {
-	s := &session{core: c, stopping: ctx.Err, freed: make(chan struct{}, 1)}
+	s := &session{core: c, stopping: ctx.Err, claimed: time.Now(), freed: make(chan struct{}, 1)}
 	s.sends, s.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.stores, s.stopStores = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.forget = context.AfterFunc(ctx, func() {
@@ -272,13 +272,13 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	if err != nil {
 		return time.Time{}, err
 	}
-	var ahead time.Duration
+	var claimed time.Time
 	if err := c.within(ctx, func(s *session) error {
 		err := c.claimID(ctx, s, func() error {
 			_, _, err := c.claim(ctx, s, 1, &id)
 			return err
 		})
-		ahead = s.ahead
+		claimed = s.claimed
 		return err
 	}); err != nil {
 		return time.Time{}, err
@@ -290,7 +290,11 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	case record.State.Held():
 		return time.Now().Add(c.LeaseDuration), nil
 	case record.State.Claimable():
-		next, soonest := record.NextAt.Add(ahead), time.Now().Add(c.PollInterval)
+		since := claimed
+		if record.UpdatedAt.After(since) {
+			since = record.UpdatedAt // by the clock of NextAt, which may have been set since the claim
+		}
+		next, soonest := time.Now().Add(record.NextAt.Sub(since)), time.Now().Add(c.PollInterval)
 		if at := c.resumes(&record); at.After(soonest) && !record.QueryNext {
 			soonest = at
 		}

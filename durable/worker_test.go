@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
@@ -425,6 +426,27 @@ func TestWorkOne_byOurClock(t *testing.T) {
 			in.NotBefore = time.Now().Add(2 * time.Hour)
 			enqueue(t, e, in)
 			assert.WithinDuration(t, in.NotBefore, workOne(t, e, in.ID), time.Millisecond)
+		})
+	}
+}
+
+// D30: the store's clock is set while WorkOne sends the intent. The next send is not later than planned.
+func TestWorkOne_clockIsSet(t *testing.T) {
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		bubble.Run(t, by.String(), func(t *testing.T) {
+			store, sends := new(durable.Memory), 0
+			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+				if sends++; sends == 1 {
+					durable.MoveClock(store, by)
+				}
+				return durable.Outcome{Class: durable.ClassFailed}
+			}))
+			e.Store, e.Policy = store, durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)}
+			in, began := enqueuePay(t, e), time.Now()
+			for sends < 2 {
+				time.Sleep(time.Until(workOne(t, e, in.ID)))
+			}
+			assert.LessOrEqual(t, time.Since(began), 2*time.Minute+time.Second)
 		})
 	}
 }
