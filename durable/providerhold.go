@@ -105,8 +105,9 @@ func (c *core) holdFor(a *attempt, o *Outcome, wait time.Duration) *Hold {
 	if !p.extend(now, now, until) {
 		return nil
 	}
+	since := a.clock().UTC()
 	return &Hold{
-		Gateway: key.Gateway, Scope: key.Scope, Provider: true, Since: a.clock().UTC(), Until: a.clock().Add(until.Sub(now)).UTC(),
+		Gateway: key.Gateway, Scope: key.Scope, Provider: true, Since: since, Until: since.Add(until.Sub(now)),
 		ErrorType: errorType(o.Status, o.Err), Note: fmt.Sprintf("the provider answered %d and asked to wait %v", o.Status, wait.Round(time.Second)),
 	}
 }
