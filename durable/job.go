@@ -92,7 +92,8 @@ func (j *Job) after(n int, now time.Time) time.Duration {
 	if seconds := float64(n) / j.PerSecond; seconds < maxWait.Seconds() {
 		due = time.Duration(seconds * float64(time.Second)).Truncate(time.Microsecond)
 	}
-	return max(due-now.Sub(j.CreatedAt), 0)
+	passed := max(now.Sub(j.CreatedAt), 0) // the clock may have been set back
+	return max(due-passed, 0)
 }
 
 // Advance counts the results of the events of a page of up to limit, and returns their

@@ -68,6 +68,20 @@ func TestRun_redrivesOnce(t *testing.T) {
 	})
 }
 
+// D30: the store's clock is set back before a job's page is worked. Its intents are due no later than planned.
+func TestRedrive_clockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gateway := new(refusing)
+		e := through(gateway)
+		deadLetters(t, e, 100)
+		gateway.open.Store(true)
+		addJob(t, e, durable.Filter{}, durable.Redrive{By: "ann", PerSecond: 10})
+		durable.MoveClock(e.Store.(*durable.Memory), -time.Hour)
+		runFor(t, e, 12*time.Second)
+		assert.Equal(t, map[durable.State]int{durable.StateDone: 100}, statsOf(t, e).States)
+	})
+}
+
 // D22: a crash between two pages neither loses nor repeats one.
 func TestRun_continuesJobs(t *testing.T) {
 	for _, row := range []struct {
