@@ -320,13 +320,10 @@ func (p *plan) turnClass() uint8 {
 // leftForTurn returns how long the call may wait for its turn, after which it waits for a part of turnSpread.
 func (p *plan) leftForTurn(at time.Time) time.Duration {
 	at = at.Add(turnSpread)
-	switch {
-	case p.last.isLimited():
+	if p.last.isLimited() {
 		return p.leftForLimit(at)
-	case p.deadline.IsZero():
-		return p.start.Add(seriesTime).Sub(at)
 	}
-	return p.spare(at)
+	return p.left(at, seriesTime)
 }
 
 const leastAsked = 500 * time.Millisecond // a wait for which a retry is no attempt of MaxAttempts

@@ -80,13 +80,11 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 // leftForLimit returns how long a call waits for a limit: until its deadline, or without one MaxWait after it began. It is
 // negative if calls never wait.
 func (c *call) leftForLimit(at time.Time) time.Duration {
-	switch longest := c.rateLimit.engine().MaxWait; {
-	case longest <= 0:
+	longest := c.rateLimit.engine().MaxWait
+	if longest <= 0 {
 		return -1
-	case c.deadline.IsZero():
-		return c.start.Add(longest).Sub(at)
 	}
-	return c.spare(at)
+	return c.left(at, longest)
 }
 
 // noteNotBefore finds the earliest time for another call when this one has failed: the end of the wait that the last
@@ -155,6 +153,15 @@ func (c *call) spare(at time.Time) time.Duration {
 		return math.MaxInt64
 	}
 	return c.deadline.Sub(at) - c.reserve(0)
+}
+
+// left returns how long after the given time the call may still wait: until its deadline, or without one until it has lasted for the
+// given time.
+func (c *call) left(at time.Time, withoutDeadline time.Duration) time.Duration {
+	if c.deadline.IsZero() {
+		return c.start.Add(withoutDeadline).Sub(at)
+	}
+	return c.spare(at)
 }
 
 // reserve returns the time before the deadline that a response and its body need. It is the time
