@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -50,6 +49,7 @@ func (c *charges) ask(ctx context.Context, i int) {
 
 // settle reconciles the unknown outcomes, and sends the orders without an outcome again.
 func (c *charges) settle(ctx context.Context) error {
+	var err error
 	for range 20 {
 		c.at.quiesce()
 		if c.at.bank != nil {
@@ -57,16 +57,16 @@ func (c *charges) settle(ctx context.Context) error {
 				return err
 			}
 		}
-		reconciled, err := c.reconcile(ctx, true)
-		if err != nil {
-			return fmt.Errorf("reconcile: %w", err)
+		var reconciled, asked int
+		if reconciled, err = c.reconcile(ctx, true); err != nil {
+			continue // on a busy machine the bank may answer late: the next round asks again
 		}
-		asked, err := c.askAgain(ctx)
+		asked, err = c.askAgain(ctx)
 		if err != nil || reconciled+asked == 0 {
 			return err
 		}
 	}
-	return errors.New("reconcile: outcomes are still unknown after 20 rounds")
+	return errors.Join(errors.New("reconcile: outcomes are still unknown after 20 rounds"), err)
 }
 
 // askAgain sends the orders without an outcome again, and returns their number.
