@@ -47,8 +47,9 @@ func (k *kit) testClockBack() {
 		r := &got[i].Record
 		assert.True(k, r.UpdatedAt.Before(before) && r.ClaimedAt.Before(before), "claimed at %v, before the clock was set: %v", r.ClaimedAt, before)
 	}
-	r := k.must(finish(&got[0].Record, outcome(durable.ClassFailed), durable.Decision{At: k.now().Add(300 * time.Millisecond)}))
+	r := k.must(finish(&got[0].Record, outcome(durable.ClassFailed), durable.Decision{At: k.now().Add(time.Minute)}))
 	assert.Empty(k, k.claim(claim(worker)), "the backoff")
+	k.move(time.Minute)
 	k.eventually("the end of the backoff", func() bool { return len(k.claimID(r.ID, r)) == 1 })
 	k.move(back)
 	k.eventually("the time that its caller wants", func() bool {
