@@ -88,8 +88,8 @@ func (s streamError) Error() string {
 }
 
 func streamCode(err error, code uint32) bool {
-	stream, ok := errors.AsType[streamError](err)
-	return ok && stream.Code == code
+	stream, _ := errors.AsType[streamError](err) // code 0, of none, is not asked for
+	return stream.Code == code
 }
 
 // NotProcessed reports whether the server says that it has not processed the request: REFUSED_STREAM of HTTP/2, or a

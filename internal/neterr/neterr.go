@@ -109,8 +109,8 @@ func UnknownHost(err error) bool {
 // SchemeMismatch reports whether the server answered HTTP to an HTTPS request. Only
 // http.Client turns http.Transport's error into http.ErrSchemeMismatch.
 func SchemeMismatch(err error) bool {
-	record, ok := errors.AsType[tls.RecordHeaderError](err)
-	return errors.Is(err, http.ErrSchemeMismatch) || ok && string(record.RecordHeader[:]) == "HTTP/"
+	record, _ := errors.AsType[tls.RecordHeaderError](err)
+	return errors.Is(err, http.ErrSchemeMismatch) || string(record.RecordHeader[:]) == "HTTP/"
 }
 
 // TimedOut reports whether err is a timeout or an expired deadline.
@@ -138,7 +138,7 @@ func handshakeFailed(err error) bool {
 		return true
 	}
 	// Conn is set for the first record only.
-	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil {
+	if record, _ := errors.AsType[tls.RecordHeaderError](err); record.Conn != nil {
 		return true
 	}
 	switch alert(err) {

@@ -120,7 +120,7 @@ func textOf(err error) string {
 		return err.Error()
 	case slices.ContainsFunc(wrapped(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }):
 		return err.Error()
-	case t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128, t.Size() == 0: // a number, or no fields: it has no text
+	case t.Kind() <= reflect.Complex128, t.Size() == 0: // a number, or no fields: it has no text
 		return err.Error()
 	case findTokenError(err) != nil:
 		return "no token from the token endpoint (its answer is not shown)"

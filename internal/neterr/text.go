@@ -100,18 +100,15 @@ func Parts(u *url.URL, header http.Header) []string {
 			parts = append(parts, value, credentials)
 		}
 	}
-	if len(header["Cookie"])+len(header["Authorization"]) > 0 {
-		asked := http.Request{Header: header}
-		for _, cookie := range asked.Cookies() {
-			parts = append(parts, cookie.Value)
-		}
-		user, password, _ := asked.BasicAuth()
-		parts = append(parts, user, password)
+	asked := http.Request{Header: header}
+	for _, cookie := range asked.Cookies() {
+		parts = append(parts, cookie.Value)
 	}
-	for _, part := range parts { // what the program has written
-		if plain, err := url.QueryUnescape(part); err == nil && plain != part {
-			parts = append(parts, plain)
-		}
+	user, password, _ := asked.BasicAuth()
+	parts = append(parts, user, password)
+	for _, part := range parts {
+		plain, _ := url.QueryUnescape(part) // what the program has written
+		parts = append(parts, plain)
 	}
 	return parts
 }
