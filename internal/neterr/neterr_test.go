@@ -34,6 +34,9 @@ type RetrieveError struct {
 }
 
 func (r *RetrieveError) Error() string {
+	if r.ErrorCode != "" { // as oauth2
+		return "oauth2: " + r.ErrorCode
+	}
 	return "oauth2: cannot fetch token: " + r.Response.Status + "\nResponse: " + string(r.Body)
 }
 
@@ -55,6 +58,37 @@ func (m markedError) Permanent() bool { return bool(m) }
 func token(status int, code string) error {
 	return &RetrieveError{Response: &http.Response{StatusCode: status, Status: http.StatusText(status)}, ErrorCode: code}
 }
+
+// withoutResponse returns an error that has the name of oauth2's, but not its fields.
+func withoutResponse() error {
+	type RetrieveError struct{ error }
+	return RetrieveError{errors.New("not found")}
+}
+
+// withResponseText returns an error that has the name of oauth2's, and another Response.
+func withResponseText() error {
+	type RetrieveError struct {
+		error
+
+		Response string
+	}
+	return RetrieveError{errors.New("not found"), "404"}
+}
+
+// withoutCode returns an error like that of an oauth2 before ErrorCode.
+func withoutCode(status int) error {
+	type RetrieveError struct {
+		error
+
+		Response *http.Response
+	}
+	return RetrieveError{errors.New("oauth2: cannot fetch token"), &http.Response{StatusCode: status}}
+}
+
+// apiError has a response, as the errors of many clients of an API have.
+type apiError struct{ Response *http.Response }
+
+func (*apiError) Error() string { return "the API answers with an error" }
 
 // §4.8 and §4.9: the class of each error, also when it is wrapped.
 func TestClassification(t *testing.T) {
@@ -85,6 +119,8 @@ func TestClassification(t *testing.T) {
 		{"os.ErrDeadlineExceeded", os.ErrDeadlineExceeded, timeout},
 		{"context.DeadlineExceeded", context.DeadlineExceeded, timeout},
 		{"context.Canceled", context.Canceled, 0},
+		{"os.ErrDeadlineExceeded inside of an error that net takes for none", read(fmt.Errorf("read: %w", os.ErrDeadlineExceeded)), timeout},
+		{"context.DeadlineExceeded inside of an error that net takes for none", read(fmt.Errorf("read: %w", context.DeadlineExceeded)), timeout},
 
 		{"connection refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), notSent},
 		{"connection refused, without net.OpError", syscall.ECONNREFUSED, notSent},
@@ -99,6 +135,7 @@ func TestClassification(t *testing.T) {
 		{"SOCKS proxy rejects the credentials", socks("username/password authentication failed"), intermediary | permanent | notSent},
 		{"SOCKS proxy that is not one", socks("unexpected protocol version 72"), intermediary | permanent | notSent},
 		{"a SOCKS proxy's text outside of a net.OpError", errors.New("unknown error connection not allowed by ruleset"), 0},
+		{"a SOCKS proxy's text that was read", read(errors.New("username/password authentication failed")), 0},
 		{"invalid port", dial(&net.AddrError{Err: "invalid port", Addr: "99999"}), malformed | notSent},
 		{"invalid port of a proxy", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dial(&net.AddrError{Err: "invalid port", Addr: "99999"})}, malformed | notSent},
 		{"unknown network", dial(net.UnknownNetworkError("tpc")), malformed | notSent},
@@ -123,11 +160,14 @@ func TestClassification(t *testing.T) {
 		{"a text that quotes the server", errors.New(`malformed HTTP response "http: no Host in request URL"`), 0},
 		{"a text that quotes a timeout", errors.New(`malformed HTTP response "net/http: TLS handshake timeout"`), 0},
 
+		{"a text around another error", &fetchError{"net/http: TLS handshake timeout", io.EOF}, 0},
+
 		{"unknown authority", x509.UnknownAuthorityError{}, untrusted},
 		{"hostname", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x.test"}, untrusted},
 		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, untrusted},
 		{"no roots", x509.SystemRootsError{}, untrusted},
 		{"verification", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, untrusted | notSent},
+		{"verification, for a reason of its own", &tls.CertificateVerificationError{Err: errors.New("pinned")}, untrusted | notSent},
 		{"alert bad_certificate", alert(42), untrusted},
 		{"alert unsupported_certificate", alert(43), untrusted},
 		{"alert certificate_revoked", alert(44), untrusted},
@@ -141,6 +181,8 @@ func TestClassification(t *testing.T) {
 		{"alert no_application_protocol", alert(120), notSent},
 		{"alert internal_error", alert(80), 0},
 		{"alert bad_record_mac", alert(20), 0},
+		{"an alert that was not received", &net.OpError{Op: "local error", Err: foreignAlertError(40)}, 0},
+		{"a remote error that is no alert", &net.OpError{Op: "remote error", Err: errors.New("unknown")}, 0},
 		{"QUIC alert unknown_ca", tls.AlertError(48), untrusted},
 		{"QUIC alert protocol_version", tls.AlertError(70), notSent},
 		{"handshake timeout", errors.New("net/http: TLS handshake timeout"), notSent},
@@ -159,6 +201,7 @@ func TestClassification(t *testing.T) {
 		{"proxy: ConnectError 429", &ConnectError{429}, notSent},
 		{"proxy: ConnectError 502", &ConnectError{502}, notSent},
 		{"text around a proxy's", errors.New("Forbidden fruit"), 0},
+		{"a proxy's text around another error", &fetchError{"Forbidden", io.EOF}, 0},
 		{"invalid_client", token(401, "invalid_client"), intermediary | permanent | notSent},
 		{"invalid_grant", token(400, "invalid_grant"), intermediary | permanent | notSent},
 		{"invalid_grant with a status of its own", token(500, "invalid_grant"), intermediary | permanent | notSent},
@@ -166,6 +209,12 @@ func TestClassification(t *testing.T) {
 		{"token endpoint unavailable", token(503, ""), intermediary | notSent},
 		{"token endpoint rate limits", token(429, ""), intermediary | notSent},
 		{"token endpoint temporarily unavailable", token(400, "temporarily_unavailable"), intermediary | notSent},
+		{"invalid_grant without a response", &RetrieveError{ErrorCode: "invalid_grant"}, intermediary | permanent | notSent},
+		{"token endpoint of an old oauth2", withoutCode(503), intermediary | notSent},
+		{"the name of oauth2's error", withoutResponse(), 0},
+		{"the name of oauth2's error, and another response", withResponseText(), 0},
+		{"an API's error", &apiError{&http.Response{StatusCode: 403}}, 0},
+		{"a nil pointer", (*apiError)(nil), 0},
 		{"marked as permanent", markedError(true), intermediary | permanent},
 		{"marked as not permanent", markedError(false), 0},
 	} {
