@@ -54,10 +54,8 @@ const fewPending = 0.9
 // tooMany reports whether the failures among results open a circuit, beside attempts in flight. It compares the quotient, not
 // ratio × results: 7 of 100 are 0.07, but 0.07 × 100 is a little more than 7.
 func (r *Rules) tooMany(failures, results, inFlight int) bool {
-	if results == 0 || float64(failures)/float64(results) < r.FailureRatio {
-		return false
-	}
-	return float64(failures)/float64(results+inFlight) >= fewPending*r.FailureRatio
+	ratio, ofAll := float64(failures)/float64(results), float64(failures)/float64(results+inFlight)
+	return ratio >= r.FailureRatio && ofAll >= fewPending*r.FailureRatio
 }
 
 // firstCooldown returns the time until the first probe after a failure. took is the latency of the failure, and usual the
