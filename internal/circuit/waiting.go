@@ -195,7 +195,7 @@ func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
 // all calls rest, e is nil, and at is when the first may be a probe.
 func (w *waiting) nextProbe(now time.Time) (e *waitqueue.Entry[Permit], at time.Time) {
 	turns := w.circuit.opening.failing
-	for next := range w.queue.Backward() {
+	for _, next := range w.queue.Backward() {
 		switch {
 		case next.RestsTo.After(now):
 			if at.IsZero() || next.RestsTo.Before(at) {

@@ -260,16 +260,8 @@ func (q *Queue[P]) InTime(at time.Time) *Entry[P] {
 	return q.Last()
 }
 
-// Backward returns the calls that wait, the last one first. The lock is held.
-func (q *Queue[P]) Backward() iter.Seq[*Entry[P]] {
-	return func(yield func(*Entry[P]) bool) {
-		for _, e := range slices.Backward(q.calls) {
-			if !yield(e) {
-				return
-			}
-		}
-	}
-}
+// Backward returns the calls that wait, with their places, the last one first. The lock is held.
+func (q *Queue[P]) Backward() iter.Seq2[int, *Entry[P]] { return slices.Backward(q.calls) }
 
 func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
 	q.remove(e)
