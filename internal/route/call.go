@@ -308,8 +308,7 @@ func (r *Rest) noteSafe(now time.Time) {
 
 // safeWithin is false if the clock was set back by more. A caller that read the clock first may come last.
 func (r *Rest) safeWithin(now time.Time, d time.Duration) bool {
-	last := r.safe.Load()
-	return last != 0 && time.Duration(stamp(now)-last).Abs() <= d
+	return time.Duration(stamp(now)-r.safe.Load()).Abs() <= d
 }
 
 func stamp(t time.Time) int64 {
