@@ -455,6 +455,28 @@ func TestSlowStart_expiresWithoutRejections(t *testing.T) {
 	}
 }
 
+// Slow start ends if the clock was set back: its times would stop requests until the clock is there again.
+func TestSlowStart_clockSetBack(t *testing.T) {
+	b, at := slowStarted(t)
+	c, l := b.Find(host), b.limit()
+	l.paused = at.Add(time.Second)
+	require.NotNil(t, c.Rejects(at))
+	require.Nil(t, c.Rejects(at.Add(-time.Hour)))
+	require.False(t, l.expired(at))
+	require.True(t, l.expired(at.Add(-time.Hour)))
+}
+
+// A permit of slow start that a waiting call returns no longer counts as in flight.
+func TestSlowStart_returnedPermit(t *testing.T) {
+	b, at := slowStarted(t)
+	c, l := b.Find(host), b.limit()
+	p := b.must(t, at)
+	require.Len(t, l.inFlight, 1)
+	(&waiting{circuit: c}).Return(p, at)
+	require.Empty(t, l.inFlight)
+	require.False(t, c.NotClosed())
+}
+
 // The latency during slow start is no baseline: it contains the queue.
 func TestCircuit_baselineIsNotFromSlowStart(t *testing.T) {
 	b, at := slowStarted(t)

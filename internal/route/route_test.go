@@ -116,6 +116,7 @@ func TestDone(t *testing.T) {
 		{"no reason for a retry, but it may have worked", false, false, false, 0, ProbePause, true},
 		{"a failure that may have worked binds the call", false, true, false, 0, ProbePause, true},
 		{"a wait that the server asks for", false, true, true, 20 * time.Second, 20 * time.Second, false},
+		{"a wait without a reason for a retry", true, false, false, 20 * time.Second, 0, true},
 		{"a wait of a year is an hour", false, true, true, 365 * 24 * time.Hour, time.Hour, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -140,6 +140,43 @@ func TestQueue_sweeps(t *testing.T) {
 	})
 }
 
+// A call that leaves when it has its result already keeps it, unless it was canceled: then its permit is returned.
+func TestQueue_leavesWithItsResult(t *testing.T) {
+	granted := func(g *gate, e *Entry[int]) { g.Grant(e, 7) }
+	for _, row := range []struct {
+		name     string
+		result   func(g *gate, e *Entry[int])
+		reason   Reason // of leaving
+		permit   int
+		returned []int
+		rejected *Rejection
+	}{
+		{"granted, and the end of MaxWait", granted, MaxWaitExceeded, 7, nil, nil},
+		{"granted, and canceled", granted, Canceled, 0, []int{7}, &Rejection{Reason: Canceled}},
+		{"rejected, and canceled", func(g *gate, e *Entry[int]) {
+			g.next = time.Now().Add(time.Hour)
+			g.Sweep(time.Now())
+		}, Canceled, 0, nil, &Rejection{Reason: MaxWaitExceeded}},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGate()
+			e := &Entry[int]{Limits: Limits{Ctx: t.Context(), MaxWait: time.Minute}}
+			g.mu.Lock()
+			require.Nil(t, g.Join(time.Now(), e))
+			row.result(g, e)
+			g.mu.Unlock()
+			g.leave(e, row.reason)
+			require.Equal(t, row.permit, e.Permit)
+			require.Equal(t, row.returned, g.returned)
+			require.Equal(t, row.rejected == nil, e.rejected == nil)
+			if row.rejected != nil {
+				require.Equal(t, row.rejected.Reason, e.rejected.Reason)
+			}
+			require.Zero(t, g.Len())
+		})
+	}
+}
+
 // TestQueue_longestWait checks that no MaxWait is too long to be added to.
 func TestQueue_longestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
