@@ -13,9 +13,10 @@ import (
 // is left must last for some store calls, so a burst of less than half a second is raised.
 func FixedRule(limit float64, burst int) quotastore.Rule {
 	const longest, most = 366 * 24 * time.Hour, math.MaxInt32 - maxShared
-	burst = min(max(burst, int(min(math.Ceil(limit/2), most))), most)
+	limit = min(limit, most)
+	burst = max(min(burst, most), int(math.Ceil(limit/2)))
 	window := time.Duration(min(float64(burst)/limit*float64(time.Second)+1, float64(longest)))
-	held := int(min(limit*2*callInterval.Seconds(), float64(burst-1)))
+	held := int(limit * 2 * callInterval.Seconds())
 	return quotastore.Rule{Limit: burst, Window: window, Burst: burst - held}
 }
 
@@ -101,7 +102,7 @@ func (q *Quota) Observe(o Observation, p Permit, t time.Time) {
 	limit, window := min(o.Limit, maxShared, math.MaxInt>>windowBits), min(max(o.Window.Round(time.Second), time.Second), waitqueue.Horizon)
 	if fixed := q.rule.Burst > 0; !fixed && limit > 0 && (limit != int64(q.rule.Limit) || window > q.rule.Window) {
 		// The first request had no token, but the server has counted it.
-		if p == permitFirst && q.rule.Limit == 0 {
+		if p == permitFirst {
 			q.allocation.owe(now)
 		}
 		q.rule = serverRule(limit, window)
