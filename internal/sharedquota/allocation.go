@@ -48,7 +48,7 @@ func (a *allocation) measure(now, window time.Duration) {
 // lacks returns how many tokens are missing, or a negative number if there are too many.
 func (a *allocation) lacks(waiting int64) int64 {
 	target := waiting + 2*a.need // for this callInterval and the next, in which the store call runs
-	enough := a.tokens >= target || waiting == 0 && a.tokens >= a.need
+	enough := waiting == 0 && a.tokens >= a.need
 	if enough && a.tokens <= 2*target {
 		return 0
 	}

@@ -79,7 +79,7 @@ func (q *Quota) nextCall(now time.Duration) *storeCall {
 	switch {
 	case q.block.After(q.origin.Add(now)):
 		return q.writeBlock()
-	case q.outage.down && q.Len() == 0 && a.used == 0 && a.need == 0 && a.tokens >= 0:
+	case q.outage.down && q.Len() == 0 && a.need == 0 && a.tokens >= 0:
 		return nil // the next request makes a store call
 	case q.stored < 0:
 		return q.readRule()
