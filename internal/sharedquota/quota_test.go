@@ -3,6 +3,7 @@ package sharedquota
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -144,6 +146,79 @@ func TestNewFixed_smallBurst(t *testing.T) {
 		q := NewFixed(new(quotastore.Memory), "s", 100, 1)
 		require.True(t, q.Fixed)
 		require.InDelta(t, 1000, send(t, q, 10*time.Second), 100)
+		time.Sleep(time.Minute)
+	})
+}
+
+// A fixed limit of any size has a rule that a store can keep.
+func TestFixedRule(t *testing.T) {
+	const most = math.MaxInt32 - maxShared
+	for _, row := range []struct {
+		name  string
+		limit float64
+		burst int
+		want  quotastore.Rule
+	}{
+		{"a burst of three seconds", 10, 30, quotastore.Rule{Limit: 30, Window: 3*time.Second + 1, Burst: 28}},
+		{"a small burst: half a second", 100, 1, quotastore.Rule{Limit: 50, Window: time.Second/2 + 1, Burst: 30}},
+		{"one in a thousand years: one in a year", 1e-11, 1, quotastore.Rule{Limit: 1, Window: 366 * 24 * time.Hour, Burst: 1}},
+		{"no burst is too large", most, math.MaxInt, quotastore.Rule{Limit: most, Window: time.Second + 1, Burst: most - most/5}},
+		{"no limit is too large", math.MaxFloat64, math.MaxInt, quotastore.Rule{Limit: most, Window: time.Second + 1, Burst: most - most/5}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got := FixedRule(row.limit, row.burst)
+			require.Equal(t, row.want, got)
+			require.NoError(t, got.Validate())
+		})
+	}
+}
+
+// Tokens are of use for a second, or half of a short window. Those that were not used do not count when a request is sent without
+// one, and when they have left the window.
+func TestAllocation_oldTokens(t *testing.T) {
+	for window, age := range map[time.Duration]time.Duration{time.Hour: time.Second, time.Second: time.Second / 2} {
+		taken := allocation{tokens: 3}
+		a := taken
+		require.True(t, a.use(age-1, window))
+		require.Equal(t, int64(2), a.tokens)
+		a = taken
+		require.False(t, a.use(age, window))
+		a.measure(window-1, window)
+		require.Equal(t, int64(3), a.tokens)
+		a.measure(window, window)
+		require.Zero(t, a.tokens)
+		a = taken
+		a.owe(age)
+		require.Equal(t, int64(-1), a.tokens)
+	}
+}
+
+// No wait is longer than the Horizon, whatever the store or the server says.
+func TestQuota_longestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewFixed(new(quotastore.Memory), "s", 1e-11, 1)
+		require.Equal(t, waitqueue.Horizon, q.interval(1e9))
+		now := q.since(time.Now())
+		q.takeTokens(1).apply(quotastore.Result{RetryAfter: math.MaxInt64}, now)
+		require.Equal(t, now+waitqueue.Horizon, q.after)
+		q.after = 0
+		q.Observe(Observation{BlockedUntil: time.Now().AddDate(200, 0, 0)}, permitToken, time.Now())
+		require.Equal(t, now+waitqueue.Horizon, q.after)
+		time.Sleep(time.Minute)
+	})
+}
+
+// While the rule is unknown, the next request is sent at once if the first one was not sent.
+func TestQuota_firstIsCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, begun := New(new(quotastore.Memory), "k"), time.Now()
+		for range 3 {
+			p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+			require.Nil(t, rejected)
+			require.Equal(t, permitFirst, p)
+			q.Cancel(p, time.Now())
+		}
+		require.Less(t, time.Since(begun), hold.Hanging)
 		time.Sleep(time.Minute)
 	})
 }
