@@ -68,7 +68,7 @@ func (r *Rules) firstCooldown(took, usual time.Duration) time.Duration {
 	if r.Static {
 		return r.Cooldown
 	}
-	slow := min(2*min(took, hold.Hanging), callsPerProbe*min(usual, hold.Hanging))
+	slow := min(2*took, callsPerProbe*usual)
 	return min(max(r.Cooldown, min(max(slow, usual), hold.Hanging)), r.MaxCooldown)
 }
 
