@@ -119,10 +119,9 @@ func (l *slowStart) done(of *counted, sent, now time.Time, server outcome.Server
 		// A slow response is still a response.
 		maxPause = min(maxPause, l.rules.Window/2)
 	}
-	if l.size < 1 {
-		pause := float64(took) * (1/l.size - 1)
-		l.paused = now.Add(time.Duration(min(pause, float64(maxPause))))
-	}
+	// With a limit of one or more it is over now.
+	pause := float64(took) * (1/l.size - 1)
+	l.paused = now.Add(time.Duration(min(pause, float64(maxPause))))
 }
 
 // grow raises the limit after a response. While responses are quick, it doubles with each round
