@@ -195,7 +195,7 @@ func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
 // from before do not count: they may be long polls. In a streak of timeouts they hang too.
 func (c *Circuit) tooMany(s *closed, sum tally, r Result, at time.Duration) bool {
 	rules, streak := &c.breaker.rules, &s.streak
-	if rules.FailureRatio < 0 || math.IsNaN(rules.FailureRatio) {
+	if !(rules.FailureRatio > 0) { // or NaN
 		return false
 	}
 	enough := sum.results >= rules.MinRequests
