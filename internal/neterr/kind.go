@@ -42,7 +42,7 @@ func Kind(err error) string {
 		return "connection_refused"
 	case TimedOut(err):
 		return "timeout"
-	case has[tls.RecordHeaderError](err), Untrusted(err), handshakeFailed(err), SchemeMismatch(err), alert(err) != 0:
+	case has[tls.RecordHeaderError](err), Untrusted(err), SchemeMismatch(err), alert(err) != 0:
 		return "tls"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNABORTED):
 		return "connection_reset"
