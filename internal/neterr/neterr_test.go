@@ -299,6 +299,8 @@ func TestSafeText(t *testing.T) {
 		{"unknown host: its name", &net.DNSError{Err: "no such host", Name: "a.test", IsNotFound: true}, "lookup a.test: no such host"},
 		{"DNS text: by its flags", &net.DNSError{Err: secret, Name: "a.test/?" + secret, IsTimeout: true}, "lookup: i/o timeout"},
 		{"certificate: its text", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		{"DNS without a flag: the name", &net.DNSError{Err: secret, Name: "a.test"}, "lookup a.test"},
+		{"dial, without a cause: the operation", &net.OpError{Op: "dial"}, "dial"},
 		{"alert: its text", &net.OpError{Op: "remote error", Err: foreignAlertError(40)}, "remote error: tls: alert(40)"},
 		{"net/http quotes the server: its beginning", errors.New(`malformed HTTP response "` + secret + `"`), "malformed HTTP response"},
 		{"net/http around it: both beginnings", fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", textproto.ProtocolError("malformed MIME header line: "+secret)), "net/http: HTTP/1.x transport connection broken: malformed MIME header line"},
@@ -387,6 +389,9 @@ func TestText(t *testing.T) {
 		{"an open quote", `debug="x y`, `debug="…"`},
 		{"http.Client inside", `Get "https://login.test/token?code=1": EOF`, `Get "https://login.test…": EOF`},
 		{"scheme", `unsupported protocol scheme "ftp"`, `unsupported protocol scheme "ftp"`},
+		{"no scheme", `unsupported protocol scheme "a b"`, `unsupported protocol scheme "…"`},
+		{"no URL", "GET http://[1/latest failed", "GET http://… failed"},
+		{"a host that is none", "GET http://a*b/latest failed", "GET http://… failed"},
 		{"lines and bytes", "a\nb\x00c\xffd", "a b cd"},
 		{"a secret around a byte that is no text", "s3c\xffr3t", "…"},
 		{"very long", strings.Repeat("x", 1000), strings.Repeat("x", maxOwnText) + "…"},
@@ -438,6 +443,24 @@ func FuzzText(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The kinds that ErrorType's test in the root leaves out.
+func TestKind(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"a proxy that does not reach the server", &ConnectError{502}, "proxy"},
+		{"a SOCKS proxy that does not reach the server", &net.OpError{Op: "socks connect", Err: errors.New("general SOCKS server failure")}, "proxy"},
+		{"a certificate, without crypto/tls around it", x509.UnknownAuthorityError{}, "tls"},
+		{"HTTP to HTTPS, as http.Client has it", http.ErrSchemeMismatch, "tls"},
+		{"an alert that is not about a certificate", &net.OpError{Op: "remote error", Err: foreignAlertError(80)}, "tls"},
+		{"aborted", &net.OpError{Op: "read", Err: syscall.ECONNABORTED}, "connection_reset"},
+	} {
+		require.Equal(t, row.want, Kind(row.err), row.name)
+	}
 }
 
 // The clue is the text for which Kubernetes and go-retryablehttp search.

@@ -97,6 +97,13 @@ func TestTable_laws(t *testing.T) {
 		{"a request that was sent twice is in doubt, unless the second one succeeds", func(came Came, signs Signs, o Outcome) bool {
 			return signs&Resent == 0 || o.Work == InDoubt || came/100 == 2
 		}},
+		{"a success tells of both requests", func(came Came, _ Signs, o Outcome) bool { return came/100 != 2 || o.Work == Known }},
+		{"an unsent request waits as for a server with too much work, or longer", func(came Came, signs Signs, o Outcome) bool {
+			return signs&Unsent == 0 || o.Trouble == max(Of(came, signs&^Unsent).Trouble, Overload)
+		}},
+		{"HTTP/2 that executes nothing says nothing about the server, and a response does", func(came Came, signs Signs, o Outcome) bool {
+			return signs&SaysNotExecuted == 0 || signs&Unsent != 0 || came < 500 && came.Response() || (o.Server == Silent) == !came.Response()
+		}},
 		{"a wait proves nothing of the work", func(came Came, signs Signs, o Outcome) bool {
 			return came != 503 && came != 408 || o.Work == InDoubt || signs&SaysNotExecuted != 0
 		}},
@@ -217,6 +224,8 @@ func TestOutcome_Overrule(t *testing.T) {
 	assert.Equal(t, Outcome{Success, InDoubt, Works, NoLimit, CountSuccess, Overload, false}, fine)
 	limited := Of(429, 0).Overrule(Success)
 	assert.Equal(t, Rejects, limited.Server)
+	absent := Of(404, 0).Overrule(Transient)
+	assert.Equal(t, Outcome{Transient, Known, Works, Served, CountClientError, Passing, false}, absent)
 	failed := Of(200, 0).Overrule(Transient)
 	assert.Equal(t, Outcome{Transient, Known, Works, Served, CountServerError, Passing, false}, failed)
 }
