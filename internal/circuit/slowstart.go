@@ -133,7 +133,7 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 		l.size = min(l.size+0.25, 1)
 	case l.size < 1 && !slow:
 		l.size = min(l.size+0.02, 1)
-	case l.size < 1 || l.loaded.Before(sent):
+	case l.loaded.Before(sent):
 		// The limit was not reached, so the success does not show that more would be answered.
 	case quick && !l.wasCut:
 		l.size++
