@@ -515,3 +515,129 @@ func TestOpening_hangingServerHoldsFewCalls(t *testing.T) {
 		})
 	}
 }
+
+// Most results are successes if more than half are, and of a circuit that is not closed none are.
+func TestCircuit_MostSucceed(t *testing.T) {
+	b := record(Rules{})
+	c := b.Circuit(host)
+	require.False(t, c.MostSucceed(epoch), "no result")
+	b.run(epoch, "SF")
+	require.False(t, c.MostSucceed(epoch))
+	b.run(epoch, "S")
+	require.True(t, c.MostSucceed(epoch))
+	b.opened(t, epoch.Add(time.Hour))
+	require.False(t, c.MostSucceed(epoch), "not closed")
+}
+
+// While calls are released, a later result that took longer counts as the latency now, and one without a result says nothing.
+func TestCircuit_latencyOfARelease(t *testing.T) {
+	b := record(Rules{})
+	p := b.must(t, epoch)
+	s := p.closed
+	for _, step := range []struct {
+		releasing bool
+		result    Result
+		took      time.Duration
+		pressed   bool
+	}{
+		{false, Result{Server: outcome.Works, Took: 20}, 20, false},
+		{false, Result{Server: outcome.Fails, Took: 50}, 20, false},
+		{true, Result{Server: outcome.Fails, Took: 50}, 50, true},
+		{true, Result{Server: outcome.Fails, Took: 30}, 50, true},
+		{true, Result{}, 50, true},
+		{true, Result{Server: outcome.Works, Took: 10}, 10, false},
+	} {
+		s.releasing.Store(step.releasing)
+		b.done(p, step.result, epoch)
+		require.EqualValues(t, step.took, s.took.Load(), "%+v", step)
+		require.Equal(t, step.pressed, s.pressed.Load(), "%+v", step)
+	}
+}
+
+// The quickest and the slowest failure of an outage need not be the first or the last.
+func TestCircuit_latenciesOfAnOutage(t *testing.T) {
+	const ms = time.Millisecond
+	b, at := record(Rules{MinRequests: 4}), epoch.Add(time.Second)
+	for _, took := range []time.Duration{20 * ms, 10 * ms, 40 * ms, 30 * ms} {
+		b.done(b.must(t, at), Result{Server: outcome.Fails, Took: took}, at)
+	}
+	require.Equal(t, "open", b.path())
+	c := b.Find(host)
+	require.Equal(t, []time.Duration{10 * ms, 40 * ms}, []time.Duration{c.opening.quickest, c.opening.slowest})
+	at, _ = b.rejects(at)
+	for _, row := range []struct{ took, slowest time.Duration }{{30 * ms, 40 * ms}, {60 * ms, 60 * ms}} {
+		b.done(b.must(t, at), Result{Server: outcome.Fails, Took: row.took}, at)
+		require.Equal(t, row.slowest, c.opening.slowest)
+		at, _ = b.rejects(at)
+	}
+}
+
+// A change is not earlier than the one before, although a caller that read the clock first may come last.
+func TestCircuit_changesAreInOrder(t *testing.T) {
+	b := record(Rules{MinRequests: 1})
+	at := b.opened(t, epoch)
+	b.done(b.must(t, at), Result{Server: outcome.Fails}, at.Add(-1))
+	require.Equal(t, "open half-open open", b.path())
+	require.Equal(t, at, b.changes[1].At)
+	require.Equal(t, at, b.changes[2].At)
+}
+
+// What was usual is that before the last outage, if the circuit had not changed for a Window.
+func TestCircuit_usualBeforeAnotherOutage(t *testing.T) {
+	b := record(Rules{Probes: 1})
+	at, c := epoch, b.Circuit(host)
+	for _, row := range []struct{ every, usual time.Duration }{{time.Second, time.Second}, {100 * time.Millisecond, 100 * time.Millisecond}} {
+		for end := at.Add(2 * DefaultWindow); at.Before(end); at = at.Add(row.every) {
+			b.done(b.must(t, at), Result{Server: outcome.Works}, at)
+		}
+		for n := len(b.changes); len(b.changes) == n; at = at.Add(row.every) {
+			b.done(b.must(t, at), Result{Server: outcome.Fails}, at)
+		}
+		require.InDelta(t, row.usual, c.outage.usual, float64(row.usual)/5)
+		at = at.Add(DefaultMaxCooldown)
+		b.done(b.must(t, at), Result{Server: outcome.Works}, at)
+	}
+}
+
+// Which streaks open the circuit, of which an application would need seconds.
+func TestCircuit_streaks(t *testing.T) {
+	for _, row := range []struct {
+		name        string
+		usual, took time.Duration // of successes; of the last one
+		streak      failureStreak
+		results     int
+		inFlight    int
+		lasted      time.Duration
+		want        bool
+	}{
+		{"fewer in flight than when it began", time.Second, time.Second, failureStreak{attempts: 10, calls: 10, inFlight: 25}, 11, 5, time.Second, true},
+		{"shorter than usual, and the last success was quick", time.Second, time.Millisecond, failureStreak{attempts: 6, calls: 6, inFlight: 10}, 11, 10, time.Second / 2, false},
+		{"longer than usual: those in flight before do not count", time.Millisecond, time.Millisecond, failureStreak{attempts: 6, calls: 6, inFlight: 10}, 11, 10, time.Second / 2, true},
+		{"sudden timeouts of a client with few calls", time.Millisecond, time.Millisecond, failureStreak{attempts: 5, timeouts: 5, sudden: 5, calls: 5}, 6, 0, minStreakTime, true},
+		{"sudden timeouts of a busy client", time.Millisecond, time.Millisecond, failureStreak{attempts: 6, timeouts: 6, sudden: 6, calls: 6}, 16, 0, minStreakTime / 2, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := record(Rules{})
+			c := b.Circuit(host)
+			for i := range 100 {
+				c.baseline.Follow(time.Duration(i)*time.Second, row.usual)
+			}
+			at := time.Minute
+			s := c.closed.Load()
+			s.took.Store(int64(row.took))
+			row.streak.ratio, row.streak.since = 1e-9, at-row.lasted
+			s.streak = row.streak
+			require.Equal(t, row.want, c.tooMany(s, tally{row.results, row.streak.attempts}, Result{InFlight: row.inFlight}, at))
+		})
+	}
+}
+
+// An outage knows a bounded number of routes.
+func TestRoutes_bounded(t *testing.T) {
+	var r routes
+	for i := range uint64(3 * maxRoutes) {
+		r.add(i)
+	}
+	require.Len(t, r, maxRoutes)
+	require.True(t, r.has(1e6), "all others are taken for failing")
+}

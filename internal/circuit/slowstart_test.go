@@ -466,6 +466,30 @@ func TestSlowStart_clockSetBack(t *testing.T) {
 	require.True(t, l.expired(at.Add(-time.Hour)))
 }
 
+// Slow start counts only the requests that it has admitted: those of other routes are not limited.
+func TestSlowStart_otherRoutes(t *testing.T) {
+	b, at := slowStarted(t)
+	before := *b.limit()
+	p, rejected := b.Find(host).Admit(at, func() uint64 { return 99 }, false)
+	require.Nil(t, rejected)
+	b.done(p, Result{Server: outcome.Works, Took: outageLatency}, at.Add(outageLatency))
+	require.Equal(t, before, *b.limit())
+}
+
+// Old results have less weight, of at least MinRequests and of twice the limit.
+func TestSlowStart_halvesCounts(t *testing.T) {
+	for size, most := range map[float64]float64{1: DefaultMinRequests, 100: 200} {
+		l := sized(size)
+		for l.results < most {
+			l.count(1)
+		}
+		require.Equal(t, most, l.failures)
+		l.quickOnes = most
+		l.count(0)
+		require.Equal(t, []float64{(most + 1) / 2, most / 2, most / 2}, []float64{l.results, l.failures, l.quickOnes})
+	}
+}
+
 // A permit of slow start that a waiting call returns no longer counts as in flight.
 func TestSlowStart_returnedPermit(t *testing.T) {
 	b, at := slowStarted(t)

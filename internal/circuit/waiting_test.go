@@ -518,6 +518,35 @@ func TestWaiting_returnsPermits(t *testing.T) {
 	}
 }
 
+// A call holds while the circuit is open, but not for a probe that is due, nor for a pause of slow start.
+func TestCircuit_Holds(t *testing.T) {
+	b := record(Rules{})
+	until := b.opened(t, epoch)
+	c := b.Find(host)
+	require.True(t, c.Holds(until.Add(-1)))
+	require.False(t, c.Holds(until))
+	b, at := slowStarted(t)
+	b.limit().paused = at.Add(time.Second)
+	require.NotNil(t, b.Find(host).Rejects(at))
+	require.False(t, b.Find(host).Holds(at))
+}
+
+// The circuit may have closed since the call waited: then nothing is left to test.
+func TestCircuit_testLastlyIfClosed(t *testing.T) {
+	require.False(t, New(Rules{}, epoch).Circuit(host).testLastly(epoch, &Entry{}))
+}
+
+// A permit of a closed circuit is not current after another outage.
+func TestPermit_currentOfAnOldClosed(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Probes: 1})
+	old := b.must(t, epoch)
+	require.True(t, old.Current())
+	at := b.opened(t, epoch)
+	b.done(b.must(t, at), Result{Server: outcome.Works}, at)
+	require.Equal(t, "open half-open closed", b.path())
+	require.False(t, old.Current())
+}
+
 // A probe of an opening that is over is not current, also if the circuit has opened again.
 func TestPermit_currentOfAnOldProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
