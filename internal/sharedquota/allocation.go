@@ -60,7 +60,7 @@ func (q *Quota) takeTokens(want int64) *storeCall {
 	if want < 0 {
 		a.tokens += want // they must not be used during the store call
 	}
-	return q.take("", want, min(max(want, 0), 1), q.rule, func(t quotastore.Result, now time.Duration) {
+	return q.take("", want, min(want, 1), q.rule, func(t quotastore.Result, now time.Duration) {
 		if want > 0 {
 			q.after = now + min(t.RetryAfter, waitqueue.Horizon)
 		}
