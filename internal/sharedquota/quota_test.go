@@ -193,6 +193,130 @@ func TestAllocation_oldTokens(t *testing.T) {
 	}
 }
 
+// The usage is measured over a callInterval, and a process has tokens for one interval to two more. It takes or returns the difference.
+func TestAllocation_lacks(t *testing.T) {
+	a := allocation{used: 6}
+	a.measure(callInterval-1, time.Minute)
+	require.Zero(t, a.need)
+	a.measure(2*callInterval, time.Minute)
+	require.Equal(t, int64(3), a.need)
+	for _, row := range []struct {
+		name                  string
+		tokens, waiting, want int64
+	}{
+		{"none", 0, 0, 6},
+		{"less than for this interval", 2, 0, 4},
+		{"enough for this one", 3, 0, 0},
+		{"enough for both", 6, 0, 0},
+		{"twice as many", 12, 0, 0},
+		{"more: they are returned", 13, 0, -7},
+		{"a debt", -5, 0, 11},
+		{"calls wait", 0, 4, 10},
+	} {
+		a.tokens = row.tokens
+		require.Equal(t, row.want, a.lacks(row.waiting), row.name)
+	}
+}
+
+// What comes back from the store, or from a call, changes only what it is about.
+func TestQuota_results(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewFixed(new(quotastore.Memory), "s", 10, 10)
+		now := q.since(time.Now())
+		blocked := now + time.Minute
+		q.after = blocked
+		q.takeTokens(-1).apply(quotastore.Result{OK: true, Remaining: 5}, now)
+		require.Equal(t, blocked, q.after, "returned tokens end no block")
+		q.outage = outage{down: true, next: now}
+		require.False(t, q.useShare(now), "nor does an outage")
+		q.after = 0
+
+		require.True(t, q.useShare(now))
+		require.False(t, q.useShare(now), "a share of ten a second")
+		later, n := now+time.Hour, 0
+		for q.useShare(later) {
+			n++
+		}
+		require.Equal(t, 2, n, "a pause saves up no share, but for callInterval")
+
+		q.countMembers().apply(quotastore.Result{Remaining: maxShared - 1}, now)
+		require.Equal(t, members{1, now + heartbeat}, q.members, "at least this process")
+		q.countMembers().apply(quotastore.Result{Remaining: maxShared - 20}, now)
+		require.Greater(t, q.members.n, 5.)
+
+		q.allocation = allocation{tokens: 3, inStore: -4, at: now}
+		left, known := q.Remaining()
+		require.Zero(t, left)
+		require.True(t, known)
+		q.Return(permitNone, time.Now())
+		require.Equal(t, int64(3), q.allocation.tokens)
+		q.Return(permitToken, time.Now())
+		require.Equal(t, int64(4), q.allocation.tokens)
+	})
+}
+
+// A debt counts in the store above the limit, whatever the rule is: its rate stays.
+func TestQuota_reportsAboveTheLimit(t *testing.T) {
+	for _, rule := range []quotastore.Rule{serverRule(10, time.Minute), FixedRule(10, 30)} {
+		synctest.Test(t, func(t *testing.T) {
+			var store quotastore.Memory
+			q := New(&store, "k")
+			q.rule = rule
+			q.since(time.Now())
+			q.allocation.tokens = -100
+			result, err := q.report().do(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 100, result.Allowed)
+			time.Sleep(time.Second)
+			result, err = store.Take(t.Context(), "k", 0, 0, rule)
+			require.NoError(t, err)
+			require.Zero(t, result.Remaining)
+		})
+	}
+}
+
+// The estimate has the time that the store gave, and the time in which the rule adds what is missing.
+func TestQuota_Estimate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			name  string
+			limit int // a second; 0: unknown
+			after time.Duration
+			ahead int64
+			want  time.Duration
+		}{
+			{"nothing known", 0, 0, 20, 0},
+			{"enough is left", 10, 0, 5, 0},
+			{"as many as are left", 10, 0, 6, 0},
+			{"ten more", 10, 0, 16, time.Second},
+			{"the store has given a time", 10, time.Minute, 5, time.Minute},
+			{"it is over", 10, -time.Minute, 16, time.Second},
+			{"both", 10, time.Minute, 16, time.Minute + time.Second},
+		} {
+			q := New(new(quotastore.Memory), "k")
+			q.rule = quotastore.Rule{Limit: row.limit, Window: time.Second, Sliding: true}
+			q.after = q.since(time.Now()) + row.after
+			q.allocation = allocation{tokens: 2, inStore: 4}
+			at, _ := q.Estimate(time.Now(), waitqueue.Load{Calls: row.ahead}, 0)
+			require.Equal(t, row.want, time.Until(at), row.name)
+		}
+	})
+}
+
+// While the rule is unknown, another request is sent if the first one hangs.
+func TestQuota_firstHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(new(quotastore.Memory), "k")
+		for i := range 3 {
+			p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+			require.Nil(t, rejected)
+			require.Equal(t, permitFirst, p)
+			require.WithinDuration(t, q.origin.Add(waitqueue.Horizon+time.Duration(i)*hold.Hanging), time.Now(), hold.Hanging/4)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 // No wait is longer than the Horizon, whatever the store or the server says.
 func TestQuota_longestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
