@@ -77,6 +77,10 @@ func TestPass(t *testing.T) {
 			}
 			return v
 		}, false, 2, true, []int{1, 2}},
+		{"a move to none that is new: one that was tried", func(c *Call[int]) { c.servers[0].tried.Store(true) }, func(c *Call[int]) Visit[int] {
+			v := c.First()
+			return c.Next(&v, Retry, epoch)
+		}, false, 0, true, []int{1, 2, 1, 2, 2, 0}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := list(3)
@@ -90,6 +94,136 @@ func TestPass(t *testing.T) {
 			require.Equal(t, row.want, c.pass(&v, row.copy, row.admits, row.waits))
 		})
 	}
+}
+
+// An attempt waits for the server that may have a permit first.
+func TestPass_waitsForTheSoonest(t *testing.T) {
+	in := func(d time.Duration) Rejection { return Rejection{true, epoch.Add(d)} }
+	for _, row := range []struct {
+		name string
+		each [3]Rejection
+		want int
+	}{
+		{"the soonest", [3]Rejection{in(5), in(3), in(4)}, 1},
+		{"the first of them", [3]Rejection{in(5), in(3), in(3)}, 1},
+		{"one that has a permit at all", [3]Rejection{{}, in(3), in(4)}, 1},
+		{"not one that has none, although it knows when", [3]Rejection{in(5), {false, epoch}, in(9)}, 0},
+		{"the first, if none has one", [3]Rejection{}, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := list(3)
+			v := c.First()
+			c.Pass(&v, false, epoch, func() *Rejection {
+				if !v.AtOnce {
+					return nil
+				}
+				return &row.each[v.index]
+			})
+			require.Equal(t, row.want, v.index)
+			require.True(t, v.tried.Load())
+		})
+	}
+}
+
+// An attempt that is not sent has not tried its server.
+func TestPass_notSent(t *testing.T) {
+	for _, rejection := range []*Rejection{nil, {}} {
+		c := list(2)
+		v := c.First()
+		v.reach = one
+		c.Pass(&v, false, epoch, func() *Rejection { return rejection })
+		require.Equal(t, rejection == nil, c.servers[0].tried.Load())
+	}
+}
+
+// A safe call that has to wait cannot probe for the others, so it does not count as one that has met the server.
+func TestPass_safeCallThatWaits(t *testing.T) {
+	for _, row := range []struct{ safe, waits, noted bool }{
+		{true, true, false}, {true, false, true}, {false, true, true}, {false, false, true},
+	} {
+		c := list(2)
+		c.Safe = row.safe
+		rest := c.servers[0].Rest
+		rest.noteSafe(epoch)
+		v := c.First()
+		c.pass(&v, true, -1, row.waits)
+		require.Equal(t, row.noted, rest.safeWithin(epoch, time.Minute), "%+v", row)
+	}
+}
+
+// The probe of a safe call is repeated after a pause, if it hangs. An unsafe one might do the work twice.
+func TestPass_lengthOfAProbe(t *testing.T) {
+	for safe, want := range map[bool]time.Duration{true: ProbePause, false: maxRest} {
+		c := list(2)
+		c.Safe = safe
+		c.open(0)
+		v := c.First()
+		require.Equal(t, []int{0}, c.pass(&v, false, 0, false))
+		require.True(t, v.Probes)
+		require.True(t, v.Rest.resting(epoch.Add(want-1)))
+		require.False(t, v.Rest.resting(epoch.Add(want)))
+	}
+}
+
+// A retry moves to a server that the call has not tried and that would admit it, or else to one that would.
+func TestNext(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		prepare func(*Call[int])
+		kind    Kind
+		want    int
+		reach   reach
+	}{
+		{"the next one", func(*Call[int]) {}, Retry, 1, untried},
+		{"its circuit is open: the one after it", func(c *Call[int]) { c.open(1) }, Retry, 2, untried},
+		{"it rests: the one after it", func(c *Call[int]) { c.servers[1].Rest.claim(epoch, time.Hour) }, Retry, 2, untried},
+		{"none would admit it: where it was", func(c *Call[int]) { c.open(1); c.servers[2].Rest.claim(epoch, time.Hour) }, Retry, 0, all},
+		{"all are tried: the next one", func(c *Call[int]) { c.servers[1].tried.Store(true); c.servers[2].tried.Store(true) }, Retry, 1, all},
+		{"the last server must get it", func(c *Call[int]) { c.Free = true }, RetryHere, 0, one},
+		{"one may have done the work: no other one", func(c *Call[int]) { c.bound.Store(true) }, Retry, 0, one},
+		{"one may have done the work, but the call is free", func(c *Call[int]) { c.bound.Store(true); c.Free = true }, Retry, 1, untried},
+		{"a copy: no other one", func(*Call[int]) {}, Copy, 0, one},
+		{"a copy of a call that is free: elsewhere", func(c *Call[int]) { c.Free = true }, Copy, 1, all},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := list(3)
+			row.prepare(c)
+			v := c.First()
+			next := c.Next(&v, row.kind, epoch)
+			require.Equal(t, row.want, next.index)
+			require.Equal(t, row.reach, next.reach)
+		})
+	}
+}
+
+// A call stays at the server that may have done its work, unless it is free. A call without a list has one server.
+func TestBind(t *testing.T) {
+	for _, free := range []bool{false, true} {
+		c := list(2)
+		c.Free = free
+		for i := range c.servers {
+			c.servers[i].Target = &Target{Scope: string("ab"[i])}
+		}
+		v := c.First()
+		require.Empty(t, c.BoundTo(&v), "nothing was sent")
+		c.Bind(&v)
+		if free {
+			require.Equal(t, all, v.reach)
+			require.Empty(t, c.BoundTo(&v))
+			continue
+		}
+		require.Equal(t, one, v.reach)
+		require.Equal(t, "a", c.BoundTo(&v))
+		again := list(2)
+		again.servers[0].Target, again.servers[1].Target = c.servers[1].Target, c.servers[0].Target
+		again.Return(&v, "a")
+		require.Equal(t, 1, v.index)
+		require.Equal(t, "a", again.BoundTo(&v))
+	}
+	var none *Call[int]
+	none.Bind(&Visit[int]{})
+	require.Empty(t, none.BoundTo(&Visit[int]{}))
+	require.True(t, none.Alone())
 }
 
 func TestRest(t *testing.T) {

@@ -143,6 +143,7 @@ func TestQueue_sweeps(t *testing.T) {
 // A call that leaves when it has its result already keeps it, unless it was canceled: then its permit is returned.
 func TestQueue_leavesWithItsResult(t *testing.T) {
 	granted := func(g *gate, e *Entry[int]) { g.Grant(e, 7) }
+	inASecond := time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC) // of a bubble: when the gate has the next permit
 	for _, row := range []struct {
 		name     string
 		result   func(g *gate, e *Entry[int])
@@ -153,10 +154,12 @@ func TestQueue_leavesWithItsResult(t *testing.T) {
 	}{
 		{"granted, and the end of MaxWait", granted, MaxWaitExceeded, 7, nil, nil},
 		{"granted, and canceled", granted, Canceled, 0, []int{7}, &Rejection{Reason: Canceled}},
+		{"no result yet, and the end of MaxWait", func(*gate, *Entry[int]) {}, MaxWaitExceeded, 0, nil, &Rejection{MaxWaitExceeded, inASecond}},
+		{"no result yet, and canceled", func(*gate, *Entry[int]) {}, Canceled, 0, nil, &Rejection{Reason: Canceled}},
 		{"rejected, and canceled", func(g *gate, e *Entry[int]) {
 			g.next = time.Now().Add(time.Hour)
 			g.Sweep(time.Now())
-		}, Canceled, 0, nil, &Rejection{Reason: MaxWaitExceeded}},
+		}, Canceled, 0, nil, &Rejection{MaxWaitExceeded, inASecond.Add(time.Hour - time.Second)}},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			g := newGate()
@@ -171,10 +174,24 @@ func TestQueue_leavesWithItsResult(t *testing.T) {
 			require.Equal(t, row.rejected == nil, e.rejected == nil)
 			if row.rejected != nil {
 				require.Equal(t, row.rejected.Reason, e.rejected.Reason)
+				require.True(t, row.rejected.NotBefore.Equal(e.rejected.NotBefore), "%v", e.rejected.NotBefore)
 			}
 			require.Zero(t, g.Len())
 		})
 	}
+}
+
+// A permit that is there at once is not too late for a response: the request may as well be sent.
+func TestQueue_permitAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		g.RTT, g.next = time.Minute, time.Now()
+		e := &Entry[int]{Limits: Limits{Ctx: t.Context(), MaxWait: time.Minute, Deadline: time.Now().Add(time.Second)}}
+		g.mu.Lock()
+		require.Nil(t, g.Join(time.Now(), e))
+		g.mu.Unlock()
+		require.Equal(t, 1, e.Permit)
+	})
 }
 
 // TestQueue_longestWait checks that no MaxWait is too long to be added to.
