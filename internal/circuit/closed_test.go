@@ -599,6 +599,23 @@ func TestCircuit_usualBeforeAnotherOutage(t *testing.T) {
 	}
 }
 
+// Few results after an outage prove less than what was usual before it. It makes no streak more likely.
+func TestCircuit_ratioBeforeAStreak(t *testing.T) {
+	for _, row := range []struct {
+		before  float64
+		results string
+		want    float64
+	}{
+		{0, "SF", 1. / 3}, {.001, "SF", .001}, {.9, "SF", 1. / 3}, {.001, "SFSFSFSF", 4. / 9},
+	} {
+		b := record(Rules{})
+		c := b.Circuit(host)
+		c.outage.ratio = row.before
+		b.run(epoch.Add(time.Second), row.results)
+		require.InDelta(t, row.want, c.closed.Load().streak.ratio, 1e-9, "%+v", row)
+	}
+}
+
 // Which streaks open the circuit, of which an application would need seconds.
 func TestCircuit_streaks(t *testing.T) {
 	for _, row := range []struct {

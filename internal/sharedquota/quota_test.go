@@ -255,23 +255,27 @@ func TestQuota_results(t *testing.T) {
 	})
 }
 
-// A debt counts in the store above the limit, whatever the rule is: its rate stays.
+// A debt counts in the store above the limit, whatever the rule is, and changes no rate.
 func TestQuota_reportsAboveTheLimit(t *testing.T) {
 	for _, rule := range []quotastore.Rule{serverRule(10, time.Minute), FixedRule(10, 30)} {
-		synctest.Test(t, func(t *testing.T) {
-			var store quotastore.Memory
-			q := New(&store, "k")
-			q.rule = rule
-			q.since(time.Now())
-			q.allocation.tokens = -100
-			result, err := q.report().do(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, 100, result.Allowed)
-			time.Sleep(time.Second)
-			result, err = store.Take(t.Context(), "k", 0, 0, rule)
-			require.NoError(t, err)
-			require.Zero(t, result.Remaining)
-		})
+		for _, debt := range []int{5, 100} {
+			synctest.Test(t, func(t *testing.T) {
+				var store quotastore.Memory
+				q := New(&store, "k")
+				q.rule = rule
+				q.since(time.Now())
+				_, err := store.Take(t.Context(), "k", rule.Capacity(), 0, rule)
+				require.NoError(t, err)
+				time.Sleep(callInterval)
+				q.allocation.tokens = -int64(debt)
+				result, err := q.report().do(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, debt, result.Allowed)
+				result, err = store.Take(t.Context(), "k", 0, 0, rule)
+				require.NoError(t, err)
+				require.Zero(t, result.Remaining)
+			})
+		}
 	}
 }
 
