@@ -213,7 +213,7 @@ func TestClassification(t *testing.T) {
 		{"token endpoint of an old oauth2", withoutCode(503), intermediary | notSent},
 		{"the name of oauth2's error", withoutResponse(), 0},
 		{"the name of oauth2's error, and another response", withResponseText(), 0},
-		{"an API's error", &apiError{&http.Response{StatusCode: 403}}, 0},
+		{"an API's error", &apiError{&http.Response{StatusCode: http.StatusForbidden}}, 0},
 		{"a nil pointer", (*apiError)(nil), 0},
 		{"marked as permanent", markedError(true), intermediary | permanent},
 		{"marked as not permanent", markedError(false), 0},
