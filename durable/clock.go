@@ -76,6 +76,18 @@ func (c *core) readClock(now, asked time.Time) (rebase bool) {
 	return rebase || moved < 0
 }
 
+// dueByOurs returns when the record is due, by the clock of this process. Before the first claim both clocks are taken for equal. A
+// record that was changed in the future shows that the store's clock was set forward since the last claim.
+func (c *core) dueByOurs(r *Record) time.Time {
+	c.mu.Lock()
+	now := time.Now().Add(c.clock.now.Sub(c.clock.asked))
+	c.mu.Unlock()
+	if r.UpdatedAt.After(now) {
+		now = r.UpdatedAt
+	}
+	return time.Now().Add(r.NextAt.Sub(now))
+}
+
 // rebase lets the intents that wait for a retry wait from now on.
 func (c *core) rebase(ctx context.Context) {
 	const page = 1000

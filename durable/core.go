@@ -142,7 +142,6 @@ func (c *core) claimOnce(ctx context.Context, s *session, limit int, only *idemp
 	claimed, err := bounded(claiming, c, func(ctx context.Context) (Claimed, error) { return c.Store.Claim(ctx, claim) })
 	rebase := false
 	if err == nil {
-		s.claimed = claimed.Now
 		rebase = c.readClock(claimed.Now, began)
 		w.lease.extend(began, cmp.Or(claimed.Lease, c.LeaseDuration))
 	}

@@ -25,9 +25,6 @@ type session struct {
 	stopSends, stopStores context.CancelCauseFunc
 	forget                func() bool // the call's context
 
-	// claimed is the store's time in the last claim, and ours before the first.
-	claimed time.Time
-
 	mu        sync.Mutex
 	lease     context.Context // of the worker that sends
 	leased    context.Context // ends with sends and with lease
@@ -42,7 +39,7 @@ type session struct {
 const outcomeGrace = 800 * time.Millisecond
 
 func (c *core) session(ctx context.Context) *session {
-	s := &session{core: c, stopping: ctx.Err, claimed: time.Now(), freed: make(chan struct{}, 1)}
+	s := &session{core: c, stopping: ctx.Err, freed: make(chan struct{}, 1)}
 	s.sends, s.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.stores, s.stopStores = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.forget = context.AfterFunc(ctx, func() {
@@ -272,14 +269,11 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	if err != nil {
 		return time.Time{}, err
 	}
-	var claimed time.Time
 	if err := c.within(ctx, func(s *session) error {
-		err := c.claimID(ctx, s, func() error {
+		return c.claimID(ctx, s, func() error {
 			_, _, err := c.claim(ctx, s, 1, &id)
 			return err
 		})
-		claimed = s.claimed
-		return err
 	}); err != nil {
 		return time.Time{}, err
 	}
@@ -290,11 +284,7 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	case record.State.Held():
 		return time.Now().Add(c.LeaseDuration), nil
 	case record.State.Claimable():
-		since := claimed
-		if record.UpdatedAt.After(since) {
-			since = record.UpdatedAt // by the clock of NextAt, which may have been set since the claim
-		}
-		next, soonest := time.Now().Add(record.NextAt.Sub(since)), time.Now().Add(c.PollInterval)
+		next, soonest := c.dueByOurs(&record), time.Now().Add(c.PollInterval)
 		if at := c.resumes(&record); at.After(soonest) && !record.QueryNext {
 			soonest = at
 		}
