@@ -138,20 +138,35 @@ func TestStore(t *testing.T) {
 	s.Run(t)
 }
 
+// movableStore is a store with a clock that move moves.
+func movableStore(t *testing.T) (store *pgstore.Store, pool *pgxpool.Pool, move func(by time.Duration)) {
+	t.Helper()
+	dsn := postgrestest.Open(t)
+	configure, move := movable(t, dsn)
+	pool = newPool(t, dsn, configure)
+	return newStore(t, pool), pool, move
+}
+
+// setBack undoes all moves of the clock.
+const setBack = "DELETE FROM moved_clock"
+
+// before makes a trigger that executes a statement.
+func before(t *testing.T, pool *pgxpool.Pool, event, statement string) {
+	t.Helper()
+	for _, text := range []string{
+		`CREATE FUNCTION meanwhile() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN ` + statement + `; RETURN NEW; END'`,
+		`CREATE TRIGGER meanwhile BEFORE ` + event + ` EXECUTE FUNCTION meanwhile()`,
+	} {
+		require.NoError(t, errOf(pool.Exec(t.Context(), text)))
+	}
+}
+
 // D30: the clock is set back between the two statements of SetHold. The hold is as long as the provider asked, or has no effect: it
 // would be longer by as much as the clock was set back.
 func TestSetHold_clockSetBackMeanwhile(t *testing.T) {
 	t.Parallel()
-	dsn := postgrestest.Open(t)
-	configure, move := movable(t, dsn)
-	pool := newPool(t, dsn, configure)
-	store := newStore(t, pool)
-	for _, text := range []string{
-		`CREATE FUNCTION set_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM moved_clock; RETURN NULL; END'`,
-		`CREATE TRIGGER set_back BEFORE INSERT ON durable_provider_hold EXECUTE FUNCTION set_back()`,
-	} {
-		require.NoError(t, errOf(pool.Exec(t.Context(), text)))
-	}
+	store, pool, move := movableStore(t)
+	before(t, pool, `INSERT ON durable_provider_hold`, setBack)
 	move(20 * time.Minute)
 	since := time.Now()
 	require.NoError(t, store.SetHold(t.Context(), durable.Hold{Gateway: "psp", Provider: true, Since: since, Until: since.Add(time.Minute)}))
@@ -166,40 +181,24 @@ func TestSetHold_clockSetBackMeanwhile(t *testing.T) {
 // D30: the clock is set back while a claim promotes intents. All of them were due, and are claimed.
 func TestClaim_clockSetBackMeanwhile(t *testing.T) {
 	t.Parallel()
-	dsn := postgrestest.Open(t)
-	configure, move := movable(t, dsn)
-	pool := newPool(t, dsn, configure)
-	store := newStore(t, pool)
+	store, pool, move := movableStore(t)
 	move(20 * time.Minute)
-	var enqueued, finished []durable.Event
-	for _, key := range []string{"1", "2", "3"} {
-		in := durable.Intent{ID: idempotency.ID{Scope: "comp1", Operation: "pay", Key: key}, Gateway: "psp"}
-		enqueued = append(enqueued, durable.Event{Kind: durable.EventEnqueue, Intent: in})
-	}
-	require.NoError(t, errOf(store.Apply(t.Context(), enqueued)))
+	applyAll(t, store, batch(1, 3))
 	claim := func() durable.Claimed {
-		claimed, err := store.Claim(t.Context(), durable.Claim{
-			Worker: "w", Lease: time.Hour, Limit: 10, Gateways: map[string]durable.Allowance{"psp": {Limit: 10, PerScope: 10}},
-		})
+		claimed, err := store.Claim(t.Context(), claimOf("w", 10))
 		require.NoError(t, err)
 		require.Len(t, claimed.Changes, 3)
 		return claimed
 	}
 	claimed := claim()
-	for _, c := range claimed.Changes {
-		finished = append(finished, durable.Event{
-			Kind: durable.EventFinish, Intent: c.Record.Intent, Worker: "w", Generation: c.Record.Generation, Terms: &durable.Terms{},
-			Outcome: durable.Outcome{Class: durable.ClassFailed}, Decision: durable.Decision{At: claimed.Now.Add(time.Minute)},
-		})
+	var finished []durable.Event
+	for i := range claimed.Changes {
+		at := claimed.Now.Add(time.Minute)
+		finished = append(finished, ended(&claimed.Changes[i].Record, durable.ClassFailed, durable.Decision{At: at}))
 	}
-	require.NoError(t, errOf(store.Apply(t.Context(), finished)))
+	applyAll(t, store, finished)
 	move(2 * time.Minute)
-	for _, text := range []string{
-		`CREATE FUNCTION set_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM moved_clock; RETURN NEW; END'`,
-		`CREATE TRIGGER set_back BEFORE UPDATE ON durable_intent FOR EACH ROW WHEN (OLD.later AND NOT NEW.later) EXECUTE FUNCTION set_back()`,
-	} {
-		require.NoError(t, errOf(pool.Exec(t.Context(), text)))
-	}
+	before(t, pool, `UPDATE ON durable_intent FOR EACH ROW WHEN (OLD.later AND NOT NEW.later)`, setBack)
 	assert.Less(t, time.Until(claim().Now), time.Minute, "the trigger has set the clock back")
 }
 
@@ -208,12 +207,7 @@ func TestSetHold_atOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, postgrestest.Open(t), nil)
 	store := newStore(t, pool)
-	for _, text := range []string{
-		`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END'`,
-		`CREATE TRIGGER wait BEFORE INSERT ON durable_provider_hold FOR EACH ROW WHEN (NEW.note = 'short') EXECUTE FUNCTION wait()`,
-	} {
-		require.NoError(t, errOf(pool.Exec(t.Context(), text)))
-	}
+	before(t, pool, `INSERT ON durable_provider_hold FOR EACH ROW WHEN (NEW.note = 'short')`, "PERFORM pg_advisory_xact_lock(7)")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, errOf(tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(7)")))
@@ -290,10 +284,15 @@ func refuse(tb testing.TB, store durable.Store, gateway string) {
 	require.NoError(tb, err)
 	require.Len(tb, claimed.Changes, 1)
 	r := &claimed.Changes[0].Record
-	applyAll(tb, store, []durable.Event{{
-		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: "w", Generation: r.Generation, Terms: &durable.Terms{},
-		Outcome: durable.Outcome{Class: durable.ClassDeclined}, Decision: durable.Decision{Action: durable.Bury},
-	}})
+	applyAll(tb, store, []durable.Event{ended(r, durable.ClassDeclined, durable.Decision{Action: durable.Bury})})
+}
+
+// ended is the end of an attempt.
+func ended(r *durable.Record, class durable.Class, decision durable.Decision) durable.Event {
+	return durable.Event{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation, Terms: &durable.Terms{},
+		Outcome: durable.Outcome{Class: class}, Decision: decision,
+	}
 }
 
 func applyAll(tb testing.TB, store durable.Store, events []durable.Event) []durable.Result {

@@ -307,14 +307,20 @@ func TestQuota_Estimate(t *testing.T) {
 	})
 }
 
+// isFirst enters the next request, which is sent alone.
+func isFirst(t *testing.T, q *Quota) {
+	t.Helper()
+	p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+	require.Nil(t, rejected)
+	require.Equal(t, permitFirst, p)
+}
+
 // While the rule is unknown, another request is sent if the first one hangs.
 func TestQuota_firstHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(new(quotastore.Memory), "k")
 		for i := range 3 {
-			p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
-			require.Nil(t, rejected)
-			require.Equal(t, permitFirst, p)
+			isFirst(t, q)
 			require.WithinDuration(t, q.origin.Add(waitqueue.Horizon+time.Duration(i)*hold.Hanging), time.Now(), hold.Hanging/4)
 		}
 		time.Sleep(time.Minute)
@@ -341,10 +347,8 @@ func TestQuota_firstIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, begun := New(new(quotastore.Memory), "k"), time.Now()
 		for range 3 {
-			p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
-			require.Nil(t, rejected)
-			require.Equal(t, permitFirst, p)
-			q.Cancel(p, time.Now())
+			isFirst(t, q)
+			q.Cancel(permitFirst, time.Now())
 		}
 		require.Less(t, time.Since(begun), hold.Hanging)
 		time.Sleep(time.Minute)
