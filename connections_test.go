@@ -718,7 +718,8 @@ func TestConnections_nginx(t *testing.T) {
 			require.NoError(t, os.WriteFile(folder+"/nginx.conf", []byte(config), 0o600))
 			server := exec.Command(program, "-p", folder, "-e", folder+"/error.log", "-c", folder+"/nginx.conf")
 			require.NoError(t, server.Start())
-			t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+			// Killed, it would leave its worker behind.
+			t.Cleanup(func() { _ = server.Process.Signal(os.Interrupt); _ = server.Wait() })
 			require.Eventually(t, func() bool {
 				conn, err := net.Dial("tcp", address)
 				return err == nil && conn.Close() == nil
