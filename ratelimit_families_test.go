@@ -766,6 +766,48 @@ func TestRateLimit_fastBuckets(t *testing.T) {
 	}
 }
 
+// §4.17d: a sliding window of one or two seconds tells its next request in whole seconds, so its reset says nothing. Below the limit, calls are
+// served within a second or so, with fewer 429s than without the headers.
+func TestRateLimit_slidingSeconds(t *testing.T) {
+	const s = time.Second
+	for _, row := range []struct {
+		limit  int
+		length time.Duration
+		load   float64
+	}{
+		{10, s, .6}, {10, s, .8}, {20, s, .7}, {20, s, .9}, {60, s, .85}, {10, 2 * s, .8}, {20, 2 * s, .9},
+	} {
+		t.Run(fmt.Sprintf("%d in %v, %.0f %%", row.limit, row.length, 100*row.load), func(t *testing.T) {
+			run := func(limit *resilienthttp.RateLimit) (failed, rejected int, took time.Duration) {
+				synctest.Test(t, func(t *testing.T) {
+					w := &slidingWindow{limit: row.limit, length: row.length}
+					tr := &resilienthttp.Transport{RateLimit: limit, Base: limiterModel(func(at time.Duration, _ string) (status int, fields []any) {
+						if status = http.StatusTooManyRequests; w.next(at) == 0 {
+							w.taken, status = append(w.taken, at), http.StatusOK
+						} else {
+							rejected++
+						}
+						reset := seconds(w.taken[0] + w.length - at)
+						return status, []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", w.left(), "X-RateLimit-Reset", reset}
+					}).server()}
+					var all []time.Duration
+					all, failed = timedCalls(t, tr, http.MethodGet, row.load*float64(row.limit)/row.length.Seconds(), time.Minute, 10*time.Second)
+					for _, each := range all {
+						took += each / time.Duration(len(all))
+					}
+				})
+				return failed, rejected, took
+			}
+			failed, rejected, took := run(nil)
+			_, unpaced, _ := run(&resilienthttp.RateLimit{IgnoreHeaders: true})
+			t.Logf("mean %v; %d 429s, %d if headers are ignored", took, rejected, unpaced)
+			assert.Zero(t, failed)
+			assert.Less(t, took, 2*time.Second)
+			assert.LessOrEqual(t, rejected, unpaced+5, "429s")
+		})
+	}
+}
+
 // §4.17: a limit of requests at once shows its count without a reset, and a 429 asks to wait for a second. The next response makes room,
 // so only the call that was rejected waits.
 func TestRateLimit_requestsAtOnce(t *testing.T) {

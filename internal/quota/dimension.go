@@ -33,6 +33,7 @@ type dimension struct {
 	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
 	first      time.Time     // when the first request after a reset was sent; zero: none was
 	short      bool          // a rejection shows that too little remains
+	oneByOne   bool          // units come back one by one, and not all at the reset
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
 
@@ -101,8 +102,12 @@ func (d *dimension) learn(o *observation) bool {
 		d.shownOnSuccess, d.part, d.waits, d.patience = true, 1, maxLimit, probeFactor
 	}
 	d.learnSize(o)
-	if d.waits == maxLimit && d.mayRefill(o) { // no wait has ended with a success
-		d.waits = 1
+	if o.newer && !o.rejected && d.version != 0 {
+		// A request was served and took nothing from the count.
+		d.oneByOne = d.oneByOne || o.field.Remaining == d.remaining && d.remaining < d.limit-1
+		if d.limit == 1 && d.waits == maxLimit { // it cannot show that, and no wait has ended with a success
+			d.waits = 1
+		}
 	}
 	if o.rejected && d.endsBy.After(o.now) { // the same window: it ends no later than its rejections have said
 		o.end.cut = sooner(o.end.cut, d.endsBy)
@@ -156,9 +161,8 @@ func (d *dimension) take(o *observation) {
 }
 
 // initialPart is the part of the time until an inexact reset that calls wait at first, if only rejections show it. Of one that
-// responses show it is all. But if the quota may refill before, half of the part is tried after two waits. Each rejection of that
-// makes the waits until the next try probeFactor times more. Without such a sign there is no try, because some servers ban a client
-// that sends a request too early.
+// responses show it is all, because some servers ban a client that sends a request too early. But a limit of 1 may be a bucket that refills
+// before, so half of the part is tried after two waits. Each rejection of that makes the waits until the next try probeFactor times more.
 const initialPart = 0.25
 
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
@@ -177,15 +181,6 @@ func (d *dimension) inexact() time.Duration {
 		return unit
 	}
 	return 0
-}
-
-// mayRefill reports whether the quota may refill before its reset: a request was served and took nothing from the count. A limit of 1
-// cannot show that.
-func (d *dimension) mayRefill(o *observation) bool {
-	if o.rejected || !o.newer || d.version == 0 {
-		return false
-	}
-	return d.limit == 1 || o.field.Remaining == d.remaining && d.remaining < d.limit-1
 }
 
 // test learns the part from the result of the first request after a reset.
@@ -209,13 +204,22 @@ func (d *dimension) test(sent time.Time, a *Response) {
 const bucketMoves = 3
 
 // refill returns what a token bucket gains in a second, or 0 if that is unknown. A dimension is a token bucket if its
-// reset moves to later times before it is reached: the reset is when the bucket is full.
+// reset moves to later times before it is reached: the reset is when the bucket is full. One that trickles gains what its limit says.
 func (d *dimension) refill() float64 {
-	if d.resetMoves < bucketMoves || d.end.guessed || d.remaining >= d.size() || !d.end.reset.After(d.at) {
+	if d.end.guessed || d.remaining >= d.size() || !d.end.reset.After(d.at) {
+		return 0
+	}
+	if d.resetMoves < bucketMoves {
+		if d.trickles() {
+			return float64(d.size()) / d.window.Seconds()
+		}
 		return 0
 	}
 	return float64(d.size()-d.remaining) / d.end.reset.Sub(d.at).Seconds()
 }
+
+// trickles reports whether units come back one by one before a reset that is too inexact to show when.
+func (d *dimension) trickles() bool { return d.oneByOne && d.inexact() > 0 }
 
 // refilledAt returns when so much is left of a token bucket.
 func (d *dimension) refilledAt(needed int64, sent load) time.Time {
@@ -292,7 +296,7 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 	if waited && d.inexact() > 0 {
 		d.endsBy = d.end.reset
 	}
-	ended, refilled := d.end, d.refilled(now)
+	ended, refilled, trickles := d.end, d.refilled(now), d.trickles()
 	d.old, d.upTo, d.since, d.end = sent.inflight, sent.spent, ended.until(), end{}
 	d.back = 0
 	switch {
@@ -300,8 +304,8 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 	case !d.shownOnSuccess:
 		d.silence()
 	// Calls have waited for a part of the time only, so the quota may still be empty.
-	case ended.reset.After(now):
-		d.remaining = max(refilled, 1) // one request is a probe
+	case ended.reset.After(now), trickles:
+		d.remaining = max(min(refilled, d.size()), 1) // one request is a probe
 	default:
 		d.remaining = max(d.size(), 1)
 	}
