@@ -61,7 +61,6 @@ func (q *Quota) takeTokens(want int64) *storeCall {
 		a.tokens += want // they must not be used during the store call
 	}
 	return q.take("", want, min(want, 1), q.rule, func(t quotastore.Result, now time.Duration) {
-		q.call.due = q.call.began + callInterval
 		if want > 0 {
 			q.after = now + min(t.RetryAfter, waitqueue.Horizon)
 		}

@@ -37,7 +37,6 @@ func (q *Quota) report() *storeCall {
 		above.Limit += maxShared
 	}
 	return q.take("", -q.allocation.tokens, 1, above, func(t quotastore.Result, _ time.Duration) {
-		q.call.due = q.call.began + callInterval
 		q.allocation.tokens += int64(t.Allowed)
 	})
 }

@@ -6,7 +6,7 @@
 //     takes more. Heartbeats in the store show how many processes there are.
 //   - rule.go: the rule is the fixed limit, or what the server shows. The store keeps it for processes that start.
 //     While it is unknown, the first request of a process is sent alone.
-//   - store.go: a process takes tokens at most once in callInterval, and does not call the store without requests.
+//   - store.go: a process calls the store at most once in callInterval, and not without requests.
 package sharedquota
 
 import (

@@ -117,45 +117,6 @@ func TestQuota_countsMembers(t *testing.T) {
 	})
 }
 
-// A request that waits for tokens does not wait until a heartbeat or the rule was written 100 ms ago.
-func TestQuota_loneRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := New(new(quotastore.Memory), "k")
-		for range 20 {
-			begin := time.Now()
-			p, _, rejected := q.Enter(begin, limits(t.Context()))
-			require.Nil(t, rejected)
-			require.Zero(t, time.Since(begin))
-			q.Observe(Observation{Served: true, Limit: 100, Window: time.Minute}, p, time.Now())
-			time.Sleep(1300 * time.Millisecond)
-		}
-		time.Sleep(time.Minute)
-	})
-}
-
-// A store that says nonsense of the rule is asked no more often than one that fails.
-func TestQuota_ruleOfABrokenStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &oddStore{}
-		q := New(store, "k")
-		_, _, rejected := q.Enter(time.Now(), limits(t.Context()))
-		require.Nil(t, rejected)
-		require.LessOrEqual(t, store.calls.Load(), int64(10))
-		time.Sleep(time.Minute)
-	})
-}
-
-// oddStore has more than all.
-type oddStore struct {
-	quotastore.Memory
-	calls atomic.Int64
-}
-
-func (s *oddStore) Take(_ context.Context, _ string, _, _ int, r quotastore.Rule) (quotastore.Result, error) {
-	s.calls.Add(1)
-	return quotastore.Result{Remaining: r.Limit + 1}, nil
-}
-
 // A store that fails delays no request: the process uses its share of the limit. When the store is
 // back, the share counts, so that at most the limit is used in all.
 func TestQuota_storeFails(t *testing.T) {

@@ -44,7 +44,7 @@ func (q *Quota) takeRule(want, least, limit int64, apply applyFunc) *storeCall {
 func (q *Quota) readRule() *storeCall {
 	most := min(int64(maxShared+1)<<windowBits, math.MaxInt)
 	return q.takeRule(0, 0, most, func(t quotastore.Result, _ time.Duration) {
-		q.stored = max(most-int64(t.Remaining), 0) // a Take of nothing shows what was taken: the number itself
+		q.stored = most - int64(t.Remaining) // a Take of nothing shows what was taken: the number itself
 		limit, window := q.stored>>windowBits, time.Duration(q.stored&(1<<windowBits-1))*time.Second
 		if q.rule.Limit > 0 {
 			limit = int64(q.rule.Limit)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// callInterval is the shortest time between two store calls for tokens, and after one that has failed.
+	// callInterval is the shortest time between two store calls.
 	callInterval = 100 * time.Millisecond
 
 	// storeTimeout is how long a request waits for a store call. The first one has to connect.
@@ -21,7 +21,6 @@ const (
 type callStatus struct {
 	running        bool
 	began, timeout time.Duration
-	due            time.Duration // the next one does not begin before
 }
 
 // storeCall is one store call. apply is called with its result, under the lock.
@@ -49,12 +48,12 @@ func (q *Quota) writeBlock() *storeCall {
 
 // proceed begins a store call if one is due. It returns when to call it again.
 func (q *Quota) proceed(now time.Duration) (wake time.Duration) {
-	if !q.call.running && now < q.call.due {
-		return q.call.due
+	if due := q.call.began + callInterval; !q.call.running && now < due {
+		return due
 	}
 	if !q.call.running {
 		if next := q.nextCall(now); next != nil {
-			q.call.running, q.call.began, q.call.due = true, now, now+callInterval
+			q.call.running, q.call.began = true, now
 			go q.run(next)
 		}
 	}
@@ -111,7 +110,6 @@ func (q *Quota) run(c *storeCall) {
 		t := time.Now()
 		now := q.since(t)
 		if q.call.running = false; err == nil {
-			q.call.due = now // what is done once does not delay a request that waits for tokens
 			c.apply(result, now)
 		}
 		// A late result is used, but requests must not wait for a store that is so slow.
