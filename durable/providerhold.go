@@ -119,9 +119,7 @@ func (c *core) storeHold(ctx context.Context, hold *Hold) {
 		c.Trace.failed(fmt.Errorf("durable: a hold of the provider was not stored: %w", err))
 	} else {
 		c.mu.Lock()
-		if p := c.waits[QueueKey{Gateway: hold.Gateway, Scope: hold.Scope}]; p != nil { // nil: the hold is long over
-			p.storedAt = time.Now()
-		}
+		c.providerHold(QueueKey{Gateway: hold.Gateway, Scope: hold.Scope}).storedAt = time.Now()
 		c.mu.Unlock()
 	}
 	c.Trace.hold(hold, true)

@@ -48,7 +48,9 @@ func (o *observation) read(field *ratelimitheader.Dimension, clock *serverClock)
 			e.reset, e.early = o.now.Add(left-clock.least), o.now.Add(left-clock.most-grain)
 		}
 	}
-	e.cut = o.now.Add(o.longest)
+	if last := o.now.Add(o.longest); e.reset.After(last) {
+		e.cut = last
+	}
 	e.early = sooner(e.early, e.reset)
 	o.end = e
 }

@@ -63,7 +63,7 @@ func (b *bucket) release(now time.Time) {
 	}
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.standing == refuted {
+		if d.standing == refuted || d.window <= 0 {
 			continue
 		}
 		r.alone = sooner(r.alone, now.Add(d.alone()))
@@ -122,7 +122,7 @@ func (d *dimension) alone() time.Duration { return min(hold.Hanging, d.window/8)
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return d.standing == followed && 2*d.left(now, load{b.inflight - 1, b.spent}) < d.limit
+		return d.standing == followed && d.limit > 0 && 2*d.left(now, load{b.inflight - 1, b.spent}) < d.limit
 	})
 }
 

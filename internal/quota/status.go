@@ -57,6 +57,9 @@ func (s *Set) Exhausted(r Request, now time.Time) (longest *Quota) {
 
 // status returns the status of each dimension, or of the block. It changes nothing.
 func (b *bucket) status(now time.Time) (all []Quota) {
+	if !b.account.known.Load() {
+		return nil
+	}
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	q := Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now)}
@@ -64,7 +67,10 @@ func (b *bucket) status(now time.Time) (all []Quota) {
 		if d.roll(now, b.load, false); d.standing != followed {
 			continue
 		}
-		q.Bucket, q.Limit, q.Remaining, q.Reset = joined(b.name, d.name), d.limit, max(d.left(now, b.load), 0), d.end.until()
+		q.Bucket, q.Limit, q.Remaining, q.Reset = joined(b.name, d.name), d.limit, max(d.left(now, b.load), 0), time.Time{}
+		if d.end.until().After(now) {
+			q.Reset = d.end.until()
+		}
 		q.UsedByOthers = d.usedByOthers()
 		all = append(all, q)
 	}
