@@ -206,16 +206,15 @@ const bucketMoves = 3
 // refill returns what a token bucket gains in a second, or 0 if that is unknown. A dimension is a token bucket if its
 // reset moves to later times before it is reached: the reset is when the bucket is full. One that trickles gains what its limit says.
 func (d *dimension) refill() float64 {
-	if d.end.guessed || d.remaining >= d.size() || !d.end.reset.After(d.at) {
+	switch {
+	case d.end.guessed || d.remaining >= d.size() || !d.end.reset.After(d.at):
 		return 0
+	case d.resetMoves >= bucketMoves:
+		return float64(d.size()-d.remaining) / d.end.reset.Sub(d.at).Seconds()
+	case d.trickles():
+		return float64(d.size()) / d.window.Seconds()
 	}
-	if d.resetMoves < bucketMoves {
-		if d.trickles() {
-			return float64(d.size()) / d.window.Seconds()
-		}
-		return 0
-	}
-	return float64(d.size()-d.remaining) / d.end.reset.Sub(d.at).Seconds()
+	return 0
 }
 
 // trickles reports whether units come back one by one before a reset that is too inexact to show when.
@@ -303,7 +302,7 @@ func (d *dimension) roll(now time.Time, sent load, waited bool) bool {
 	// A quota that only rejections show is unknown until the next rejection.
 	case !d.shownOnSuccess:
 		d.silence()
-	// Calls have waited for a part of the time only, so the quota may still be empty.
+	// Calls have waited for a part of the time only, or units come back one by one, so the quota may still be empty.
 	case ended.reset.After(now), trickles:
 		d.remaining = max(min(refilled, d.size()), 1) // one request is a probe
 	default:
