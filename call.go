@@ -13,6 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/outcome"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // call is one RoundTrip: the state that its attempts share. It contains the first attempt,
@@ -234,7 +235,7 @@ func (c *call) appendAttempts(records []Attempt) []Attempt {
 func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	canceled := func() {
-		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		if sleep.HasEnded(ctx) {
 			// http.Client.Timeout ends both at once, and the context has the cause.
 			waitFor(ctx.Done(), timerGrace)
 		}

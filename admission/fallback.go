@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 const (
@@ -111,19 +112,12 @@ func (s *storeWithFallback) take(ctx context.Context, key string, want, least in
 			t.err = limited.Err()
 		}
 	}
-	if t.err != nil && hasEnded(ctx) {
+	if t.err != nil && sleep.HasEnded(ctx) {
 		s.abandon(call)
 	} else {
-		s.note(call, t.err != nil, t.err != nil && hasEnded(limited))
+		s.note(call, t.err != nil, t.err != nil && sleep.HasEnded(limited))
 	}
 	return t.result, t.err
-}
-
-// hasEnded reports whether ctx is done or its deadline has passed. A connection with the
-// context's deadline may fail a moment before the context is done.
-func hasEnded(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // allow reports whether the store may be called. The caller must then pass the call to

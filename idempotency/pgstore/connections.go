@@ -15,6 +15,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 const (
@@ -157,7 +158,7 @@ func (c *connections) forClaim(ctx context.Context) (*connection, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	conn, err := c.acquire(waiting)
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+	if err != nil && sleep.HasEnded(waiting) && !sleep.HasEnded(ctx) {
 		return nil, fmt.Errorf("%w: pgstore: no connection of the pool was free within %v", idempotency.ErrStoreBusy, wait)
 	}
 	if err == nil {
@@ -172,7 +173,7 @@ func (c *connections) forLease(ctx context.Context, wait time.Duration) (*connec
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	conn, err := c.acquire(waiting)
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+	if err != nil && sleep.HasEnded(waiting) && !sleep.HasEnded(ctx) {
 		return c.reserved.acquire(ctx, c.connect)
 	}
 	return conn, err

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
@@ -495,4 +498,38 @@ func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (idempotency.
 	}
 	require.Less(t, limit, patience, "%v", err)
 	return idle(t, store, 4*limit)
+}
+
+// TestConnection_dialEndsWithItsDeadline opens a connection for each operation. A dial with a deadline fails at that time, and
+// the timer of its context is late: database/sql returns the error of the dial, and the context has none.
+func TestConnection_dialEndsWithItsDeadline(t *testing.T) {
+	config, err := pgx.ParseConfig(postgrestest.Open(t))
+	require.NoError(t, err)
+	var early atomic.Int32
+	dial, slow := config.DialFunc, false
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		deadline, limited := ctx.Deadline()
+		if !slow || !limited {
+			return dial(ctx, network, address)
+		}
+		for time.Now().Before(deadline) { // a sleep would let the context's timer fire
+		}
+		if ctx.Err() == nil {
+			early.Add(1)
+		}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
+	}
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	store, err := pgstore.NewSQL(t.Context(), db, nil)
+	require.NoError(t, err)
+	lease := acquire(t, store, newClaim("leased"))
+	pgstore.SetClaimWait(store, 20*time.Millisecond)
+	db.SetMaxIdleConns(-1)
+	slow = true
+	for range 5 {
+		require.NoError(t, store.Renew(context.Background(), lease, time.Hour), "a lease has the reserved connection")
+		require.ErrorIs(t, errOf(store.Reserve(context.Background(), newClaim("new"))), idempotency.ErrStoreBusy)
+	}
+	t.Logf("%d of 10 dials failed before their context", early.Load())
 }

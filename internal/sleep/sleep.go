@@ -1,4 +1,4 @@
-// Package sleep waits for a duration or for the end of a context. Its functions are safe for
+// Package sleep waits for a duration or for the end of a context, and tells whether a context has ended. Its functions are safe for
 // concurrent use.
 package sleep
 
@@ -30,4 +30,11 @@ func BeforeDeadline(ctx context.Context, d time.Duration) error {
 		return context.DeadlineExceeded
 	}
 	return Context(ctx, d)
+}
+
+// HasEnded reports whether ctx has ended or its deadline has passed. A connection takes the deadline of its context and may fail
+// a moment before the context itself ends, because each of them has a timer.
+func HasEnded(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }

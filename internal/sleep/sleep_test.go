@@ -38,3 +38,34 @@ func TestSleep(t *testing.T) {
 	}
 	require.NoError(t, Jittered(t.Context(), 0))
 }
+
+// lateContext ends later than its deadline, as a context whose timer is late.
+type lateContext struct {
+	context.Context
+
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+
+func TestHasEnded(t *testing.T) {
+	t.Parallel()
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, row := range []struct {
+		name string
+		ctx  context.Context
+		want bool
+	}{
+		{"no deadline", t.Context(), false},
+		{"canceled", canceled, true},
+		{"deadline to come", lateContext{t.Context(), time.Now().Add(time.Hour)}, false},
+		{"canceled before its deadline", lateContext{canceled, time.Now().Add(time.Hour)}, true},
+		{"deadline has passed, timer is late", lateContext{t.Context(), time.Now()}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, row.want, HasEnded(row.ctx))
+		})
+	}
+}
