@@ -500,7 +500,7 @@ func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (idempotency.
 	return idle(t, store, 4*limit)
 }
 
-// TestConnection_dialEndsWithItsDeadline opens a connection for each operation. A dial with a deadline fails at that time, and
+// TestConnection_dialEndsWithItsDeadline (I14) opens a connection for each operation. A dial with a deadline fails at that time, and
 // the timer of its context is late: database/sql returns the error of the dial, and the context has none.
 func TestConnection_dialEndsWithItsDeadline(t *testing.T) {
 	config, err := pgx.ParseConfig(postgrestest.Open(t))

@@ -39,7 +39,7 @@ func TestSleep(t *testing.T) {
 	require.NoError(t, Jittered(t.Context(), 0))
 }
 
-// lateContext ends later than its deadline, as a context whose timer is late.
+// lateContext ends after its deadline, because its timer is late.
 type lateContext struct {
 	context.Context
 
