@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"errors"
 	"net/url"
 	"os"
 	"strings"
@@ -22,12 +21,28 @@ const Variable = "RESILIENTHTTP_POSTGRES_DSN"
 // caller of Open imports that package; this module requires no driver.
 const driver = "pgx"
 
-// shared starts the one server of this process. It is never stopped explicitly: its
+// database is where the tests of a process make their schemas.
+type database struct {
+	server *Server // kept, because its cleanup process stops it when nobody has it; nil if Variable names one
+	dsn    string
+	admin  *sql.DB // of all tests, because the server starts a process for each connection
+}
+
+// shared starts the one server of this process, unless Variable names one. It is never stopped explicitly: its
 // cleanup process stops it when this process exits.
 //
 //nolint:gochecknoglobals // One server is enough for a process.
-var shared = sync.OnceValues(func() (*Server, error) {
-	return Start(context.Background())
+var shared = sync.OnceValues(func() (*database, error) {
+	db := &database{dsn: os.Getenv(Variable)}
+	var err error
+	if db.dsn == "" {
+		if db.server, err = Start(context.Background()); err != nil {
+			return nil, err
+		}
+		db.dsn = db.server.DSN()
+	}
+	db.admin, err = sql.Open(driver, db.dsn)
+	return db, err
 })
 
 // Open returns a DSN for pgx with a new, empty schema as search path. All tests of a process share one server, or the
@@ -36,15 +51,12 @@ var shared = sync.OnceValues(func() (*Server, error) {
 // github.com/jackc/pgx/v5/stdlib.
 func Open(tb testing.TB) string {
 	tb.Helper()
-	dsn := os.Getenv(Variable)
-	if dsn == "" {
-		dsn = procguard.Started(tb, shared, ErrNotInstalled).DSN()
-	}
+	db := procguard.Started(tb, shared, ErrNotInstalled)
 	// A schema, not a database: it is made in 1 ms instead of 100 ms.
 	schema := "test_" + strings.ToLower(rand.Text()[:16])
-	execute(tb, dsn, "CREATE SCHEMA "+schema)
-	tb.Cleanup(func() { execute(tb, dsn, "DROP SCHEMA "+schema+" CASCADE") })
-	return withSchema(tb, dsn, schema)
+	db.execute(tb, "CREATE SCHEMA "+schema)
+	tb.Cleanup(func() { db.execute(tb, "DROP SCHEMA "+schema+" CASCADE") })
+	return withSchema(tb, db.dsn, schema)
 }
 
 // StartTB starts a server for one test, which may crash it, and stops it when the test
@@ -54,15 +66,10 @@ func StartTB(tb testing.TB) *Server {
 	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context()) }, ErrNotInstalled)
 }
 
-func execute(tb testing.TB, dsn, statement string) {
+func (d *database) execute(tb testing.TB, statement string) {
 	tb.Helper()
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	// The test's context has ended when its cleanups run.
-	_, err = db.ExecContext(context.Background(), statement)
-	if err := errors.Join(err, db.Close()); err != nil {
+	if _, err := d.admin.ExecContext(context.Background(), statement); err != nil {
 		tb.Fatalf("%s: %v", statement, err)
 	}
 }
