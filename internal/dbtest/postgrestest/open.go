@@ -23,7 +23,7 @@ const driver = "pgx"
 
 // database is where the tests of a process make their schemas.
 type database struct {
-	server *Server // kept, because its cleanup process stops it when nobody has it; nil if Variable names one
+	server *Server // kept, because its cleanup process stops it when it is collected; nil if Variable names one
 	dsn    string
 	admin  *sql.DB // of all tests, because the server starts a process for each connection
 }
