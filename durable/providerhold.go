@@ -119,7 +119,9 @@ func (c *core) storeHold(ctx context.Context, hold *Hold) {
 		c.Trace.failed(fmt.Errorf("durable: a hold of the provider was not stored: %w", err))
 	} else {
 		c.mu.Lock()
-		c.providerHold(QueueKey{Gateway: hold.Gateway, Scope: hold.Scope}).storedAt = time.Now()
+		if p := c.waits[QueueKey{Gateway: hold.Gateway, Scope: hold.Scope}]; p != nil { // nil: the hold is long over
+			p.storedAt = time.Now()
+		}
 		c.mu.Unlock()
 	}
 	c.Trace.hold(hold, true)

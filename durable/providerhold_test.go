@@ -415,6 +415,37 @@ func TestProviderHold_notStored(t *testing.T) {
 	})
 }
 
+// D25: a store that takes longer for the hold than the hold lasts does not hold the gateway for ever.
+func TestProviderHold_storedLate(t *testing.T) {
+	for _, scopes := range []bool{false, true} {
+		bubble.Run(t, fmt.Sprintf("per scope %v", scopes), func(t *testing.T) {
+			g := &rejecting{outcome: asks(429, time.Second)}
+			e, store := shakyStore(g)
+			if scopes {
+				e.Gateways["psp"] = perScope{g.Send}
+			}
+			e.PollInterval = time.Minute // no claim sees the stored hold, which lasts for a second
+			store.set(func(verb string) error {
+				if verb == "hold" {
+					time.Sleep(20 * time.Second)
+				}
+				return nil
+			})
+			running(t, e)
+			enqueue(t, e, pay("a", "first"))
+			for _, key := range []string{"after the hold", "after it is stored"} {
+				time.Sleep(15 * time.Second)
+				enqueue(t, e, pay("a", key))
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			for _, key := range []string{"first", "after the hold", "after it is stored"} {
+				assertState(t, e, pay("a", key).ID, durable.StateDone)
+			}
+		})
+	}
+}
+
 // D25: WorkOne returns the end of the hold as the time of its next call.
 func TestProviderHold_workOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
