@@ -227,18 +227,25 @@ type storeCheck struct {
 }
 
 // passed returns nil if the store can be used. Callers that come during a check wait
-// for it.
+// for it. They share its error, but ErrStoreBusy, which says nothing about the store's
+// tables, only if they have waited for as long as a claim does, or nearly: the check may
+// have been that of a caller with little time.
 func (c *storeCheck) passed(ctx context.Context, store Store) error {
 	if c.ok.Load() {
 		return nil
 	}
+	came := time.Now()
 	select {
 	case <-c.turn:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	defer func() { c.turn <- struct{}{} }()
-	if c.ok.Load() || c.err != nil && time.Since(c.ended) < checkPause {
+	shared := time.Since(c.ended) < checkPause
+	if errors.Is(c.err, ErrStoreBusy) {
+		shared = c.ended.After(came) && time.Since(came) >= checkPause/2
+	}
+	if c.ok.Load() || c.err != nil && shared {
 		return c.err
 	}
 	checking, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -247,9 +254,7 @@ func (c *storeCheck) passed(ctx context.Context, store Store) error {
 	switch {
 	case err != nil && ctx.Err() != nil: // this caller has left; the next one checks
 		return context.Cause(ctx)
-	case errors.Is(err, ErrStoreBusy): // this says nothing about the store's tables
-		return err
-	case err != nil:
+	case err != nil && !errors.Is(err, ErrStoreBusy):
 		err = fmt.Errorf("idempotency: check the store: %w", err)
 	}
 	c.err, c.ended = err, time.Now()

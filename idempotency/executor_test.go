@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,43 @@ func TestHandler_checksTheStoreOnce(t *testing.T) {
 		assert.Zero(t, burst())
 		assert.EqualValues(t, 4, checks.Load(), "after a success never again")
 	})
+}
+
+// While the pool is exhausted, requests wait for one check, and not for that of each request before them. Neither the next request
+// nor one that waited a moment only has the answer of a check before.
+func TestHandler_checksABusyStore(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		wait time.Duration // of a check
+		took time.Duration // of 20 requests, at most
+		code int           // the lowest
+	}{
+		{"each check waits for a second", time.Second, time.Second, http.StatusServiceUnavailable},
+		{"the first caller has little time", time.Millisecond, 20 * time.Millisecond, http.StatusCreated},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var checks atomic.Int64
+			r := newRig(&checkedStore{new(idempotency.Memory), func(context.Context) error {
+				if row.code == http.StatusCreated && checks.Add(1) > 1 {
+					return nil
+				}
+				time.Sleep(row.wait)
+				return idempotency.ErrStoreBusy
+			}}, answer(http.StatusCreated, "made"))
+			for range 2 {
+				var all sync.WaitGroup
+				codes := make([]int, 20)
+				began := time.Now()
+				for i := range codes {
+					all.Go(func() { codes[i] = serve(r, keyed(t, strconv.Itoa(i))).Code })
+				}
+				all.Wait()
+				assert.LessOrEqual(t, time.Since(began), row.took)
+				slices.Sort(codes)
+				assert.Equal(t, row.code, codes[0], "the lowest")
+			}
+		})
+	}
 }
 
 // TestExecutor_doesNotCheckInCallerTx: a check would need a second connection.
