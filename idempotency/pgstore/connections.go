@@ -159,7 +159,7 @@ func (c *connections) forClaim(ctx context.Context) (*connection, error) {
 	defer cancel()
 	conn, err := c.acquire(waiting)
 	if err != nil && sleep.HasEnded(waiting) && !sleep.HasEnded(ctx) {
-		return nil, fmt.Errorf("%w: pgstore: no connection of the pool was free within %v", idempotency.ErrStoreBusy, wait)
+		return nil, fmt.Errorf("%w: pgstore: the pool had no connection within %v: all are in use, or the server does not answer", idempotency.ErrStoreBusy, wait)
 	}
 	if err == nil {
 		conn.claims = true

@@ -182,11 +182,52 @@ func TestClaim_poolInUse(t *testing.T) {
 					err := claim(ctx)
 					cancel()
 					require.ErrorIs(t, err, idempotency.ErrStoreBusy, name)
-					require.ErrorContains(t, err, "no connection of the pool was free within", name)
+					require.ErrorContains(t, err, "the pool had no connection within", name)
 					assert.GreaterOrEqual(t, time.Since(began), row.wait*9/10, name)
 				}
 			})
 		}
+	}
+}
+
+// TestClaim_serverSilent: of a pool without connections, the same error says that the server may be the cause.
+func TestClaim_serverSilent(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, silent.Close()) })
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			var down atomic.Bool
+			config, err := pgxpool.ParseConfig(postgrestest.Open(t))
+			require.NoError(t, err)
+			dial := config.ConnConfig.DialFunc
+			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if down.Load() {
+					network, address = "tcp", silent.Addr().String()
+				}
+				return dial(ctx, network, address)
+			}
+			var store *pgstore.Store
+			if f.name == "pgx" {
+				pool, err := pgxpool.NewWithConfig(t.Context(), config)
+				require.NoError(t, err)
+				t.Cleanup(pool.Close)
+				store = newStore(t, pool)
+				pool.Reset()
+			} else {
+				db := stdlib.OpenDB(*config.ConnConfig)
+				t.Cleanup(func() { assert.NoError(t, db.Close()) })
+				db.SetMaxIdleConns(-1)
+				store, err = pgstore.NewSQL(t.Context(), db, nil)
+				require.NoError(t, err)
+			}
+			down.Store(true)
+			err = errOf(store.Reserve(t.Context(), newClaim("key")))
+			require.ErrorIs(t, err, idempotency.ErrStoreBusy)
+			require.ErrorContains(t, err, "or the server does not answer")
+		})
 	}
 }
 
