@@ -398,11 +398,19 @@ func (v *requestHandler) send(c *capture, status Status, err error) {
 		// A part of the response is lost, and nothing of it was sent. The status is for
 		// middleware that recovers from ErrAbortHandler: gin's would send a 200.
 		v.w.WriteHeader(http.StatusServiceUnavailable)
-		panic(http.ErrAbortHandler)
+		v.abort()
 	}
 	if c.sendResponse(v.w) != nil {
-		panic(http.ErrAbortHandler) // the client has left
+		v.abort() // the client has left
 	}
+}
+
+// abort ends the connection. After a panic, net/http leaves the files of a request's form to the handler.
+func (v *requestHandler) abort() {
+	if v.r.MultipartForm != nil {
+		_ = v.r.MultipartForm.RemoveAll() // what cannot be removed is in the directory of temporary files
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // reject answers with a problem. It returns false, for claim.

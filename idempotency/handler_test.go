@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -599,34 +600,68 @@ func TestHandler_panics(t *testing.T) {
 	}
 }
 
-// The server removes only the files of its own request's form.
+// The server removes only the files of its own request's form, and none if the Handler ends the connection by a panic.
 func TestHandler_leavesNoFilesOfForms(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
-	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
-		assert.NoError(t, req.ParseMultipartForm(1))
-		left, err := filepath.Glob(filepath.Join(dir, "multipart-*"))
-		assert.NoError(t, err)
-		assert.Len(t, left, 1, "while it is needed")
-	})
-	server := httptest.NewServer(r)
-	var body bytes.Buffer
-	form := multipart.NewWriter(&body)
-	part, err := form.CreateFormFile("file", "a.txt")
-	require.NoError(t, err)
-	require.NoError(t, errOf(part.Write(make([]byte, 100<<10))))
-	require.NoError(t, form.Close())
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, &body)
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", form.FormDataContentType())
-	req.Header.Set("Idempotency-Key", theKey)
-	resp, err := server.Client().Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	server.Close()
-	left, err := filepath.Glob(filepath.Join(dir, "multipart-*"))
-	require.NoError(t, err)
-	assert.Empty(t, left)
+	for _, row := range []struct {
+		name   string
+		spool  int64
+		size   int
+		leaves bool // the client, before the response is written
+	}{
+		{"the response is sent", 0, 5000, false},
+		{"the client has left", 0, 10 << 20, true},
+		{"the response cannot be kept", 2000, 5000, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			files := func() []string {
+				left, err := filepath.Glob(filepath.Join(dir, "multipart-*"))
+				assert.NoError(t, err)
+				return left
+			}
+			connected, left := make(chan struct{}), make(chan struct{})
+			r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+				assert.NoError(t, req.ParseMultipartForm(1))
+				assert.Len(t, files(), 1, "while it is needed")
+				close(connected)
+				if row.leaves {
+					<-left
+				}
+				_, _ = w.Write(make([]byte, row.size))
+			})
+			r.MaxResponse, r.MaxSpool = 1000, row.spool
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				context.AfterFunc(req.Context(), func() { close(left) })
+				r.ServeHTTP(w, req)
+			}))
+			var body bytes.Buffer
+			form := multipart.NewWriter(&body)
+			part, err := form.CreateFormFile("file", "a.txt")
+			require.NoError(t, err)
+			require.NoError(t, errOf(part.Write(make([]byte, 100<<10))))
+			require.NoError(t, form.Close())
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, &body)
+			require.NoError(t, err)
+			req.Header.Set("Content-Type", form.FormDataContentType())
+			req.Header.Set("Idempotency-Key", theKey)
+			if row.leaves {
+				go func() {
+					<-connected
+					leave()
+				}()
+			}
+			resp, err := server.Client().Do(req)
+			require.Equal(t, row.name != "the response is sent", err != nil, "%v", err)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			server.Close()
+			assert.Empty(t, files())
+		})
+	}
 }
 
 func TestHandler_misconfigured(t *testing.T) {
