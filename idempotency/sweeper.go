@@ -33,6 +33,10 @@ const (
 
 	// pauseRatio is the pause after a batch, in multiples of its duration.
 	pauseRatio = 4
+
+	// sweepTimeout bounds an operation, which takes milliseconds. A longer one is mostly on a dead connection, which
+	// the kernel notices after a quarter of an hour, and behind a pooler not at all.
+	sweepTimeout = time.Minute
 )
 
 // Run sweeps until ctx ends, and returns its error. It starts no goroutine.
@@ -59,12 +63,16 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // sweep is one batch. Records that became Unknown are reported also if there was an
 // error after some of them.
 func (s *Sweeper) sweep(ctx context.Context) (more bool, err error) {
-	reaped, err := s.Store.Reap(ctx, batch)
+	reaping, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	reaped, err := s.Store.Reap(reaping, batch)
 	for i := range reaped {
 		t := traceEvent{trace: s.Trace, event: Event{Lease: Lease{ID: reaped[i].ID, Generation: reaped[i].Generation}}}
 		t.emit(Unknown, errLeaseExpired)
 	}
-	deleted, failed := s.Store.Sweep(ctx, batch)
+	sweeping, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	deleted, failed := s.Store.Sweep(sweeping, batch)
 	if err == nil {
 		err = failed // two errors of one store mostly have one cause
 	}

@@ -172,6 +172,24 @@ func TestSweeper_goesOnAfterAnError(t *testing.T) {
 	})
 }
 
+// An operation that gets no answer is an error after a minute, and the next sweep comes.
+func TestSweeper_storeHangs(t *testing.T) {
+	for _, verb := range []string{onAbandon, onSweep} {
+		bubble.Run(t, verb, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory), rule{verb, 1, 0, fault{delay: 24 * time.Hour}})
+			die(t, store, "k", idempotency.TakeoverDefault)
+			var reports hooks
+			errs := make(chan error, 10)
+			stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), OnError: func(err error) { errs <- err }})
+			time.Sleep(10 * time.Minute)
+			require.ErrorIs(t, stop(), context.Canceled)
+			require.Len(t, errs, 1)
+			require.ErrorIs(t, <-errs, context.DeadlineExceeded)
+			assert.Len(t, reports.unknowns(), 1)
+		})
+	}
+}
+
 func TestSweeper_misconfigured(t *testing.T) {
 	for name, s := range map[string]*idempotency.Sweeper{
 		"no store":        {},
