@@ -110,7 +110,7 @@ func (s *outcomeBatcher) outcome(ctx context.Context, own *pendingOutcome) (Chan
 	if !own.again || !errors.Is(own.result.Err, ErrFenced) {
 		return own.result.Change, own.result.Err
 	}
-	attempts, err := s.core.Store.Attempts(ctx, own.record.ID)
+	attempts, err := bounded(ctx, s.core, func(ctx context.Context) ([]Attempt, error) { return s.core.Store.Attempts(ctx, own.record.ID) })
 	if err != nil {
 		return Change{}, errors.Join(own.result.Err, err)
 	}

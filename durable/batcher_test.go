@@ -97,6 +97,34 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 	}
 }
 
+// An attempt ends also if the store answers neither its outcome nor the question whether that was stored.
+func TestBatcher_lostAnswerAndSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, store := shakyStore(succeeds)
+		in := enqueuePay(t, e)
+		lost := false
+		store.set(func(verb string) error {
+			switch {
+			case verb == "apply" && !lost:
+				lost = true
+				return errSilent
+			case verb == "attempts":
+				return errHangs
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		n, err := e.Work(ctx, 1)
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		assert.Less(t, time.Since(began), 2*time.Minute)
+		store.set(nil)
+		assertState(t, e, in.ID, durable.StateDone)
+	})
+}
+
 // The change of a reaper is not that of the worker, though both end the attempt.
 func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

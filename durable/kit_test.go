@@ -263,6 +263,10 @@ func (s *shaky) SetHold(ctx context.Context, hold durable.Hold) error {
 	return err
 }
 
+func (s *shaky) Attempts(ctx context.Context, id idempotency.ID) ([]durable.Attempt, error) {
+	return call(ctx, s, "attempts", func() ([]durable.Attempt, error) { return s.Store.Attempts(ctx, id) })
+}
+
 func (s *shaky) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
 	return call(ctx, s, "reap", func() ([]durable.Change, error) { return s.Store.Reap(ctx, limit) })
 }
