@@ -124,9 +124,7 @@ func (b *bucket) common() *bucket {
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero.
 func (b *bucket) blockedUntil(now time.Time) time.Time {
 	common := b.common()
-	if common != b {
-		common.tick(now)
-	}
+	common.tick(now)
 	until := later(b.block.until, common.block.until)
 	if until.After(now) {
 		return until
@@ -183,11 +181,11 @@ func (b *bucket) use(f *flight, now time.Time) {
 		d := &b.dims[i]
 		d.own++
 		d.first = firstSince(d.first, d.since, now)
-		if d.end.reset.IsZero() && d.window > 0 && d.standing == followed { // the server may begin a window with it
+		if d.end.reset.IsZero() && d.standing == followed { // the server may begin a window with it
 			d.end = end{early: now, reset: now.Add(d.window), guessed: true}
 		}
 	}
-	b.after.sent = b.after.sent || now.Before(b.after.alone)
+	b.after.sent = now.Before(b.after.alone)
 	if f.probe != nil {
 		f.probe.inFlight = true
 	}
@@ -209,9 +207,7 @@ func (b *bucket) opening(now time.Time, cost int64) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.over(now) {
-			b.roll(d, now)
-		}
+		b.roll(d, now)
 		need := d.need(cost)
 		switch {
 		// An ignored quota never delays a call, whatever its last count was.
@@ -220,7 +216,7 @@ func (b *bucket) opening(now time.Time, cost int64) opening {
 		case d.refill() > 0:
 			o.recheck = sooner(o.recheck, d.refilledAt(need, b.load))
 		// Nothing can come back before the reset, so all calls are held until then.
-		case d.remaining <= 0 || d.costed && d.refilled(now) < need:
+		case d.remaining < need:
 			if d.end.until().After(o.at) {
 				o.at, o.blocked = d.end.until(), false
 			}
@@ -266,11 +262,11 @@ func (b *bucket) finish(f *flight, sent bool) {
 		b.giveBack(f)
 	}
 	for i := range b.dims {
-		if d := &b.dims[i]; d.old > 0 && f.sent.Before(d.since) {
+		if d := &b.dims[i]; f.sent.Before(d.since) {
 			d.old--
 		}
 	}
-	if b.after.sent && !f.sent.Before(b.after.since) {
+	if !f.sent.Before(b.after.since) {
 		if b.after.sent = false; sent {
 			b.after.alone = time.Time{}
 		}

@@ -92,9 +92,7 @@ func (d *dimension) learn(o *observation) bool {
 	}
 	d.more = d.more || !o.rejected && (o.field.Remaining > 0 || o.field.Limit == 1)
 	if !d.more && !o.rejected && (o.probe || !d.since.IsZero()) { // some servers always say that nothing remains
-		if o.newer {
-			d.standing = refuted
-		}
+		d.standing = refuted
 		return true
 	}
 	d.standing = followed
@@ -117,10 +115,10 @@ func (d *dimension) learn(o *observation) bool {
 		return false
 	}
 	switch {
-	// Nothing is known of this window, or only what the last one lets expect.
-	case d.end.reset.IsZero(), d.end.guessed:
+	// Only what the last window lets expect is known of this one.
+	case d.end.guessed:
 		d.take(o)
-	// The reset is certainly later than before: a new window, or a token bucket that was used.
+	// The reset is certainly later than before, if one was known: a new window, or a token bucket that was used.
 	case o.end.early.After(d.end.reset):
 		if d.end.early.After(o.now) && !o.probe && d.refills(o) {
 			d.resetMoves++
@@ -187,7 +185,7 @@ func (d *dimension) inexact() time.Duration {
 func (d *dimension) test(sent time.Time, a *Response) {
 	switch {
 	// Only the first request after a wait for a part shows whether that part was long enough.
-	case d.first.IsZero() || !sent.Equal(d.first) || d.endsBy.IsZero():
+	case !sent.Equal(d.first) || d.endsBy.IsZero():
 	case a.served():
 		d.endsBy = time.Time{}
 		if d.waits--; d.waits < 0 {
@@ -272,7 +270,7 @@ func (d *dimension) learnSize(o *observation) {
 		d.atLeast = max(d.atLeast, o.field.Remaining+1)
 		d.lately = max(d.lately, d.atLeast+1) // unknown, as long as the limit is
 	}
-	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
+	if d.window = min(max(d.window, o.window), o.longest); o.field.Window > 0 {
 		d.window = min(o.field.Window, o.longest)
 	}
 }
@@ -356,7 +354,7 @@ func (d *dimension) reject(now time.Time, wait time.Duration, current bool) {
 		d.end.cut = sooner(d.end.cut, now.Add(wait))
 	}
 	// A costed quota may reject although some units remain, and it shows them.
-	if current && d.remaining > 0 {
+	if current {
 		d.remaining, d.at, d.short = 0, now, true
 	}
 	// More was served lately than such a quota permits, so this rejection concerns something else.
@@ -382,8 +380,8 @@ func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost in
 		return now
 	case d.refill() > 0:
 		return d.refilledAt(needed, sent)
-	case d.limit <= 0, d.window <= 0, d.costed && cost <= 0, d.refilled(now) >= needed:
-		// Without a limit and a window, the number of windows to wait for is unknown.
+	case d.limit <= 0, d.costed && cost <= 0, d.refilled(now) >= needed:
+		// Without a limit, the number of windows to wait for is unknown.
 		return now // the requests in flight may take less
 	}
 	beyond := needed - left - 1

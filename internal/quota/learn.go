@@ -18,7 +18,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		b.RTT += (took - b.RTT) / 64 // one quick response, of a proxy for example, does not count forever
 	}
 	var clock *serverClock
-	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, now) {
+	if b.clock.observe(a.Quota.Date, o.sent, now) {
 		clock = &b.clock
 	}
 	own := p.bucket == b
@@ -40,7 +40,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 			b.releaseEvenly(now)
 		}
 		// They are read before learn changes them.
-		first, before, least := d.version == 0, d.remaining, d.atLeast
+		before, least := d.remaining, d.atLeast
 		current := d.learn(&o)
 		if d.atLeast > least {
 			b.releaseEvenly(now)
@@ -50,10 +50,10 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 			d.standing = refuted
 		}
 		// A higher count begins a window, so the use of others is counted anew.
-		if first || d.remaining > before {
+		if d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
 		}
-		explained := d.costed && 0 < field.Remaining && field.Remaining < d.expect(p.cost) // a smaller one may be served
+		explained := 0 < field.Remaining && field.Remaining < d.expect(p.cost) // a smaller one may be served
 		if o.rejected && a.exhausts(field) && !explained {
 			d.reject(now, a.RetryAfter, current)
 		}
@@ -90,7 +90,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	for i := range b.dims {
 		d := &b.dims[i]
 		// The store divides requests, so it needs a count of requests that this response shows.
-		if d.mentioned != b.version || d.standing != followed || d.costed || d.limit <= 0 || d.window <= 0 {
+		if d.mentioned != b.version || d.standing != followed || d.costed || d.limit <= 0 {
 			continue
 		}
 		if s.Limit == 0 || d.window < s.Window {
@@ -101,7 +101,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 			s.BlockedUntil = later(s.BlockedUntil, d.end.until())
 		}
 	}
-	if a.rejected() && exhausted && a.AsksToWait {
+	if a.rejected() && exhausted {
 		s.BlockedUntil = later(s.BlockedUntil, now.Add(min(a.RetryAfter, b.limiter.MaxBlock)))
 	}
 	return s
@@ -132,6 +132,6 @@ func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 			stalest = i
 		}
 	}
-	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, part: initialPart}
+	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, part: initialPart, window: time.Second}
 	return &b.dims[stalest]
 }

@@ -59,7 +59,7 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 	}
 	b.block.succeed(p.sent)
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version && d.exhausted(now) {
+		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version {
 			d.silence()
 			b.releaseEvenly(now)
 		}
@@ -152,7 +152,7 @@ func (d *dimension) serve(o *observation) bool {
 // short a span no bucket serves twice its limit, so the response alone counts.
 func (d *dimension) count(o *observation) {
 	switch {
-	case d.costed, d.size() <= 0, d.window <= 0, o.sent.Before(d.span):
+	case d.costed, d.size() <= 0, o.sent.Before(d.span):
 		return
 	// Served requests of another route use another quota.
 	case d.shownOnSuccess && d.mentioned != o.version:

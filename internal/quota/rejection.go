@@ -59,7 +59,7 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	switch {
 	// The server says that the quota is exhausted, so one rejection is enough.
 	case r.shown && wait > 0:
-		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.doubled > 0) {
+		if wait = min(b.double(r.sent, r.now, wait), longest); !r.known || b.doubled > 0 {
 			b.extend(r.now.Add(wait), r.sent)
 		}
 	// It asks for a wait of zero, so no call waits for it.

@@ -63,7 +63,7 @@ func (b *bucket) release(now time.Time) {
 	}
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.standing == refuted || d.window <= 0 {
+		if d.standing == refuted {
 			continue
 		}
 		r.alone = sooner(r.alone, now.Add(d.alone()))

@@ -77,7 +77,7 @@ func looksLikeID(segment string) bool {
 		switch c := segment[i]; {
 		case c >= '0' && c <= '9':
 			digits = true
-		case c >= 'a' && c <= 'f', c >= 'A' && c <= 'F', c == '-', c == '_':
+		case c >= 'a' && c <= 'f', c >= 'A' && c <= 'F', c == '-':
 		default:
 			others = true
 		}

@@ -67,10 +67,7 @@ func (b *bucket) status(now time.Time) (all []Quota) {
 		if d.roll(now, b.load, false); d.standing != followed {
 			continue
 		}
-		q.Bucket, q.Limit, q.Remaining, q.Reset = joined(b.name, d.name), d.limit, max(d.left(now, b.load), 0), time.Time{}
-		if d.end.until().After(now) {
-			q.Reset = d.end.until()
-		}
+		q.Bucket, q.Limit, q.Remaining, q.Reset = joined(b.name, d.name), d.limit, max(d.left(now, b.load), 0), d.end.until()
 		q.UsedByOthers = d.usedByOthers()
 		all = append(all, q)
 	}
