@@ -181,7 +181,7 @@ func (b *bucket) use(f *flight, now time.Time) {
 		d := &b.dims[i]
 		d.own++
 		d.first = firstSince(d.first, d.since, now)
-		if d.end.reset.IsZero() && d.standing == followed { // the server may begin a window with it
+		if d.end.reset.IsZero() { // the server may begin a window with it
 			d.end = end{early: now, reset: now.Add(d.window), guessed: true}
 		}
 	}

@@ -241,7 +241,7 @@ func (d *dimension) need(cost int64) int64 {
 // rises reports whether half of the limit more is shown than what a quota that fills evenly until its reset has by now. So
 // many requests may have been counted later than the one of the response.
 func (d *dimension) rises(remaining, later int64, now time.Time) bool {
-	if d.costed || !d.end.early.After(now) || d.end.guessed {
+	if d.costed || !d.end.early.After(now) {
 		return false
 	}
 	gained := float64(d.limit-d.remaining) * now.Sub(d.at).Seconds() / d.end.reset.Sub(d.at).Seconds()
@@ -369,7 +369,7 @@ func (d *dimension) reject(now time.Time, wait time.Duration, current bool) {
 // time, and they came at that pace.
 func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost int64, sent load, trip, pace time.Duration) time.Time {
 	before := ahead.Calls
-	if d.costed && d.limit > 0 {
+	if d.costed {
 		before = min(max(before, d.expect(ahead.Cost)), before*d.limit)
 	}
 	needed := d.need(cost) + before

@@ -12,10 +12,12 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	now = b.tick(now)
 	b.version++
 	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
-	if took := max(now.Sub(o.sent), 0); !o.rejected && (b.RTT == 0 || took < b.RTT) {
-		b.RTT = took
-	} else if !o.rejected {
-		b.RTT += (took - b.RTT) / 64 // one quick response, of a proxy for example, does not count forever
+	if took := max(now.Sub(o.sent), 0); !o.rejected {
+		if b.RTT == 0 || took < b.RTT {
+			b.RTT = took
+		} else {
+			b.RTT += (took - b.RTT) / 64 // one quick response, of a proxy for example, does not count forever
+		}
 	}
 	var clock *serverClock
 	if b.clock.observe(a.Quota.Date, o.sent, now) {
@@ -116,22 +118,15 @@ func (b *bucket) known(name string) *dimension {
 	return nil
 }
 
-// dimension returns the dimension of the field. Above a number that bounds the memory, a new one replaces the one that was
-// mentioned longest ago.
+// dimension returns the dimension of the field. Above a number that bounds the memory, a new one replaces the last.
 func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 	if d := b.known(field.Name); d != nil {
 		return d
 	}
 	if len(b.dims) < ratelimitheader.MaxDimensions {
-		b.dims = append(b.dims, dimension{}) // never mentioned
+		b.dims = append(b.dims, dimension{})
 	}
-	// The one that was mentioned longest ago is replaced, because a server shows those it has each time.
-	stalest := 0
-	for i := range b.dims {
-		if b.dims[i].mentioned < b.dims[stalest].mentioned {
-			stalest = i
-		}
-	}
-	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, part: initialPart, window: time.Second}
-	return &b.dims[stalest]
+	last := &b.dims[len(b.dims)-1]
+	*last = dimension{name: field.Name, costed: field.Costed, part: initialPart, window: time.Second}
+	return last
 }

@@ -48,9 +48,7 @@ func (o *observation) read(field *ratelimitheader.Dimension, clock *serverClock)
 			e.reset, e.early = o.now.Add(left-clock.least), o.now.Add(left-clock.most-grain)
 		}
 	}
-	if last := o.now.Add(o.longest); e.reset.After(last) {
-		e.cut = last
-	}
+	e.cut = o.now.Add(o.longest)
 	e.early = sooner(e.early, e.reset)
 	o.end = e
 }

@@ -134,7 +134,7 @@ func (b *bucket) mayProbe(now time.Time) bool {
 // serve counts a request that was served. It reports whether this contradicts the dimension.
 func (d *dimension) serve(o *observation) bool {
 	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.guessed || d.end.reset.IsZero())
-	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
+	if d.mentioned != o.version && inWindow {
 		d.silence() // no response of this window shows it
 	}
 	d.count(o)

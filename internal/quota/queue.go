@@ -44,11 +44,10 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	case !o.recheck.IsZero():
 		return o.recheck
 	// The server may have no capacity for all calls that have waited.
-	case interval > 0 && now.Before(b.after.next):
+	case now.Before(b.after.next):
 		return b.after.next
-	case interval > 0:
-		b.after.next = now.Add(interval)
 	}
+	b.after.next = now.Add(interval)
 	f := flight{cost: e.Cost}
 	b.use(&f, now)
 	b.Grant(e, f)
@@ -75,7 +74,8 @@ func (b *bucket) Estimate(now time.Time, ahead waitqueue.Load, cost int64) (at t
 	at, since := later(now, o.at), now
 	if !b.heldSince.IsZero() {
 		since = b.heldSince
-	} else if interval := b.after.interval(now, b.Len()+1); interval > 0 && b.Len() > 0 {
+	} else {
+		interval := b.after.interval(now, b.Len()+1)
 		at = later(at, b.after.next.Add(interval*time.Duration(ahead.Calls)))
 	}
 	for i := range b.dims {

@@ -56,23 +56,20 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	}
 	b.least = min(b.least, r.wait)
 	wait := min(r.wait, longest)
-	switch {
 	// The server says that the quota is exhausted, so one rejection is enough.
-	case r.shown && wait > 0:
+	if r.shown && wait > 0 {
 		if wait = min(b.double(r.sent, r.now, wait), longest); !r.known || b.doubled > 0 {
 			b.extend(r.now.Add(wait), r.sent)
 		}
-	// It asks for a wait of zero, so no call waits for it.
-	case r.shown:
-	default:
-		// Only a row of rejections without anything else shows a limit of all calls.
-		least := b.least
-		if !r.mixed {
-			least = min(least, minStreakTime)
-		}
-		if b.least > 0 && b.lasts(r.now, least, inflight) {
-			b.extend(r.now.Add(min(b.least, longest)), r.sent)
-		}
+		return
+	}
+	// Only a row of rejections without anything else shows a limit of all calls. If one asks for no wait, none is blocked.
+	least := b.least
+	if !r.mixed {
+		least = min(least, minStreakTime)
+	}
+	if b.least > 0 && b.lasts(r.now, least, inflight) {
+		b.extend(r.now.Add(min(b.least, longest)), r.sent)
 	}
 }
 
@@ -99,7 +96,7 @@ func firstSince(known, since, now time.Time) time.Time {
 // double returns the wait for an exhausted quota. A request that was sent before the last reset gives no new information,
 // nor does one behind the first after it: the first may be served, and its response late.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
-	if !b.shown.IsZero() && !sent.Before(b.shown) && (b.test.Before(b.shown) || !sent.After(b.test)) {
+	if !sent.Before(b.shown) && (b.test.Before(b.shown) || !sent.After(b.test)) {
 		b.doubled = min(2*max(wait, b.doubled), maxDoubled)
 	}
 	b.shown = later(b.shown, now.Add(wait))
@@ -156,9 +153,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	if a.served() {
 		b.noteMixed(p)
 		b.block.succeed(p.sent)
-		if common := b.common(); common != b {
-			common.block.succeed(p.sent)
-		}
+		b.common().block.succeed(p.sent)
 		return
 	}
 	if !a.rejected() {
@@ -190,7 +185,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	// Without a reset, only Retry-After says when. One of a second is rounded up, so it says little of other calls: a bucket may have
 	// refilled within milliseconds, and a limit of requests at once by the next response.
 	byWait := len(a.Quota.Dimensions) == 0 && (a.Quota.Global || a.RetryAfter > time.Second)
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || byWait)
+	shown := a.Quota.Exhausted && (known || byWait)
 	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known, b.account.mixed}, longest, b.inflight)
 	if a.Quota.Global {
 		of.block.cause = of.block.until // all paths are rejected, so none tests it

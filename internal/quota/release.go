@@ -122,7 +122,7 @@ func (d *dimension) alone() time.Duration { return min(hold.Hanging, d.window/8)
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return d.standing == followed && d.limit > 0 && 2*d.left(now, load{b.inflight - 1, b.spent}) < d.limit
+		return d.standing == followed && 2*d.left(now, load{b.inflight - 1, b.spent}) < d.limit
 	})
 }
 

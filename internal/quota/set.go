@@ -185,9 +185,7 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 		of.inflight += of.early
 	}
 	first := s.first.Load()
-	if p.bucket != first { // a success may end the block of calls that wait in it
-		p.bucket.Dispatch(now)
-	}
+	p.bucket.Dispatch(now) // a success may end the block of calls that wait in it
 	p.bucket.Mu.Unlock()
 	first.Mu.Lock()
 	defer first.Mu.Unlock()

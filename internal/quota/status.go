@@ -57,9 +57,6 @@ func (s *Set) Exhausted(r Request, now time.Time) (longest *Quota) {
 
 // status returns the status of each dimension, or of the block. It changes nothing.
 func (b *bucket) status(now time.Time) (all []Quota) {
-	if !b.account.known.Load() {
-		return nil
-	}
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	q := Quota{Bucket: b.name, Key: b.account.key, BlockedUntil: b.blockedUntil(now)}
