@@ -4,8 +4,10 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
@@ -188,4 +190,49 @@ func TestQuota_cost(t *testing.T) {
 			q.requireLeft(row.left)
 		})
 	}
+}
+
+// An estimate is one of tokens, so a quota of requests takes one of each call, whatever the estimate is.
+func TestCost_quotaOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: time.Hour, MaxBlock: time.Hour})
+		first := newExchange(t.Context(), l)
+		require.Nil(t, first.enter())
+		first.shows(10, 5, 60)
+		for range 5 {
+			e := newExchange(t.Context(), l)
+			e.Cost = 1000
+			require.Nil(t, e.enter())
+			assert.False(t, e.Waited, "more is left than one request takes")
+		}
+	})
+}
+
+// A request that loses its response after the reset was counted before it, if at all.
+func TestQuota_lostResponseOfTheWindowBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: time.Hour, MaxBlock: time.Hour})
+		first := newExchange(t.Context(), l)
+		require.Nil(t, first.enter())
+		first.shows(10, 9, 5)
+		lost := newExchanges(t, l, 9)
+		time.Sleep(6 * time.Second)
+		require.Nil(t, newExchange(t.Context(), l).enter(), "it begins a window")
+		for _, e := range lost {
+			e.Done(&Response{}, time.Now())
+		}
+		for _, e := range newExchanges(t, l, 9) {
+			assert.False(t, e.Waited, "all of the new window is left")
+		}
+	})
+}
+
+// newExchanges sends requests at once.
+func newExchanges(t *testing.T, l *Limiter, n int) (all []*exchange) {
+	for range n {
+		e := newExchange(t.Context(), l)
+		require.Nil(t, e.enter())
+		all = append(all, e)
+	}
+	return all
 }
