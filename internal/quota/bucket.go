@@ -181,7 +181,7 @@ func (b *bucket) use(f *flight, now time.Time) {
 		d := &b.dims[i]
 		d.own++
 		d.first = firstSince(d.first, d.since, now)
-		if d.end.reset.IsZero() { // the server may begin a window with it
+		if d.end.reset.IsZero() && d.standing == followed { // the server may begin a window with it
 			d.end = end{early: now, reset: now.Add(d.window), guessed: true}
 		}
 	}
@@ -207,7 +207,9 @@ func (b *bucket) opening(now time.Time, cost int64) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
-		b.roll(d, now)
+		if d.over(now) {
+			b.roll(d, now)
+		}
 		need := d.need(cost)
 		switch {
 		// An ignored quota never delays a call, whatever its last count was.

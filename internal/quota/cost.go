@@ -58,7 +58,7 @@ func (b *bucket) giveBack(f *flight) {
 // estimate teaches nothing.
 func (d *dimension) learnCost(o *observation) {
 	estimates := d.owed(o.spent)
-	if o.spent == 0 { // it was sent before a quota was known, and so were those before it
+	if o.spent == 0 && o.sent.After(d.shownBy) { // it was sent before a quota was known, and so were those before it
 		estimates = o.cost
 	}
 	used := float64(d.remaining-o.field.Remaining) + d.gained(o)

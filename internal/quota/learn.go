@@ -118,15 +118,22 @@ func (b *bucket) known(name string) *dimension {
 	return nil
 }
 
-// dimension returns the dimension of the field. Above a number that bounds the memory, a new one replaces the last.
+// dimension returns the dimension of the field. Above a number that bounds the memory, a new one replaces the one that was
+// mentioned longest ago.
 func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 	if d := b.known(field.Name); d != nil {
 		return d
 	}
 	if len(b.dims) < ratelimitheader.MaxDimensions {
-		b.dims = append(b.dims, dimension{})
+		b.dims = append(b.dims, dimension{}) // never mentioned
 	}
-	last := &b.dims[len(b.dims)-1]
-	*last = dimension{name: field.Name, costed: field.Costed, part: initialPart, window: time.Second}
-	return last
+	// The one that was mentioned longest ago is replaced, because a server shows those it has each time.
+	stalest := 0
+	for i := range b.dims {
+		if b.dims[i].mentioned < b.dims[stalest].mentioned {
+			stalest = i
+		}
+	}
+	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, part: initialPart, window: time.Second}
+	return &b.dims[stalest]
 }

@@ -96,7 +96,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		return
 	}
 	var seen sharedquota.Observation
-	if of != nil {
+	if of != nil && resp.Status != 0 {
 		seen = of.observed(resp, now)
 		if of.shared != nil && of.shared != p.shared {
 			of.shared.Observe(seen, sharedquota.Permit(0), now)
