@@ -102,7 +102,7 @@ func (d *dimension) learn(o *observation) bool {
 	d.learnSize(o)
 	if o.newer && !o.rejected && d.version != 0 {
 		// A request was served and took nothing from the count.
-		d.oneByOne = d.oneByOne || o.field.Remaining == d.remaining && d.remaining < d.limit-1
+		d.oneByOne = d.oneByOne || o.field.Remaining == d.remaining && d.remaining < d.size()-1
 		if d.limit == 1 && d.waits == maxLimit { // it cannot show that, and no wait has ended with a success
 			d.waits = 1
 		}
