@@ -139,6 +139,7 @@ type watchedBody struct {
 	reading bool
 	closing bool          // Close was called, so no further Read begins
 	closed  bool          // Close has returned
+	last    bool          // the response has ended: Close ends the attempt
 	whole   bool          // it was read to its end
 	read    int64         // bytes
 	failed  bool          // it returned an error, or another number of bytes than the request has promised
@@ -242,7 +243,26 @@ func (b *watchedBody) Close() error {
 	defer b.mu.Unlock()
 	b.closed = true
 	b.noteEnd()
+	if b.last {
+		b.attempt.release()
+	}
 	return err
+}
+
+// goesOn reports whether Base still needs the body. Then Close ends the attempt.
+func (b *watchedBody) goesOn() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = true
+	return !b.closed
+}
+
+// endResponse ends the attempt after its response. Over HTTP/2 a server may respond before it has read the request body, and
+// then read on, so an upload in progress is not cut off.
+func (a *attempt) endResponse() {
+	if a.upload == nil || !a.upload.goesOn() {
+		a.release()
+	}
 }
 
 // adopt returns the response to the call: the attempt ends when the response's body ends.
@@ -255,9 +275,9 @@ func (a *attempt) adopt(resp *http.Response) {
 	switch {
 	case resp.Body == nil:
 		resp.Body = http.NoBody
-		a.release()
+		a.endResponse()
 	case resp.Body == http.NoBody:
-		a.release()
+		a.endResponse()
 	default:
 		a.body.base, a.body.attempt = resp.Body, a
 		if _, writable := resp.Body.(io.Writer); writable && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -294,6 +314,7 @@ func (c *call) asSentBy(base *http.Request) *http.Request {
 // to smallBody and readTime, so that the connection can be reused. If that was read ahead, it can still be read.
 func (a *attempt) discard() {
 	if a.body.base == nil {
+		a.release()
 		return
 	}
 	drained := inBackground(func() {
@@ -370,6 +391,8 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		now := time.Now()
 		a.visit.Record.bodies.Follow(now.Sub(a.call.origin), now.Sub(a.report.end()))
+		a.endResponse()
+		return n, err
 	case a.cause() == ErrReadTimeout:
 		// The error of a closed body would hide why it was closed.
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}

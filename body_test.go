@@ -611,6 +611,78 @@ func TestRequestIsReusedDuringUpload(t *testing.T) {
 	})
 }
 
+// §4.5: a server may respond before it has read the request body, and read on. The upload is not cut off.
+func TestUploadGoesOnAfterTheResponse(t *testing.T) {
+	const pieces = 10
+	for name, row := range map[string]struct {
+		status  int
+		content io.ReadCloser
+		end     func(*http.Response) // what the caller does with the response
+		want    int64                // bytes that Base has read when the context has ended
+	}{
+		"without a body":     {204, http.NoBody, func(*http.Response) {}, pieces},
+		"nil body":           {202, nil, func(*http.Response) {}, pieces},
+		"read to its end":    {200, io.NopCloser(strings.NewReader("ok")), func(r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) }, pieces},
+		"closed":             {200, io.NopCloser(strings.NewReader("ok")), func(r *http.Response) { _ = r.Body.Close() }, 0},
+		"read, and closed":   {200, io.NopCloser(strings.NewReader("ok")), func(r *http.Response) { _, _ = io.Copy(io.Discard, r.Body); _ = r.Body.Close() }, 0},
+		"a retry follows it": {503, http.NoBody, func(*http.Response) {}, 0},
+	} {
+		bubble.Run(t, name, func(t *testing.T) {
+			uploaded := make(chan int64, 1)
+			attempts := 0
+			tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+				if attempts++; attempts > 1 {
+					readAndClose(r.Body)
+					return response(r, http.StatusOK, ""), nil
+				}
+				// As HTTP/2 of net/http: it sends the body until the context ends.
+				stop := context.AfterFunc(r.Context(), func() { _ = r.Body.Close() })
+				go func() {
+					n, _ := io.Copy(io.Discard, r.Body)
+					_ = r.Body.Close()
+					stop()
+					<-r.Context().Done()
+					uploaded <- n
+				}()
+				resp := response(r, row.status, "")
+				resp.Body = row.content
+				return resp, nil
+			}), 2)
+			req := newRequest(t, http.MethodPut, "http://api.test/things", "")
+			req.Body, req.ContentLength = newSlowUpload(pieces), -1
+			req.GetBody = func() (io.ReadCloser, error) { return newSlowUpload(1), nil }
+			row.end(roundTrip(t, tr, req))
+			require.Equal(t, row.want, <-uploaded)
+		})
+	}
+}
+
+// slowUpload is a body of so many bytes, one each second.
+type slowUpload struct {
+	left   int
+	closed chan struct{}
+}
+
+func newSlowUpload(bytes int) *slowUpload { return &slowUpload{bytes, make(chan struct{})} }
+
+func (s *slowUpload) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-time.After(time.Second):
+		s.left--
+		return copy(p, "x"), nil
+	case <-s.closed:
+		return 0, io.ErrClosedPipe
+	}
+}
+
+func (s *slowUpload) Close() error {
+	close(s.closed)
+	return nil
+}
+
 // §4.4: a Read that comes after Close does not end the Read that Close is to unblock: GetBody waits for that one.
 func TestRetry_bodyThatIsReadTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
