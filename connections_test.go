@@ -854,22 +854,33 @@ func TestConnections_goAwayStorm(t *testing.T) {
 	}
 }
 
-// C5: an attempt ends at its fourth new connection. Idle ones that turn out to be dead are no reason: net/http then takes the next.
+// C5: an attempt ends at its fourth new connection without a response. Idle ones that turn out to be dead are no reason: net/http then takes
+// the next. Neither are requests of a Base that gets a token before it sends the attempt.
 func TestAttempt_newConnections(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		reused bool
 		conns  int
+		tokens int // responses that Base has had before, each on a new connection
 		ends   bool
 	}{
-		{"three new connections", false, 3, false},
-		{"four new connections", false, 4, true},
-		{"a hundred idle ones that were dead, and a new one", true, 100, false},
+		{"three new connections", false, 3, 0, false},
+		{"four new connections", false, 4, 0, true},
+		{"a hundred idle ones that were dead, and a new one", true, 100, 0, false},
+		{"a token in five requests, and three new connections", false, 3, 5, false},
+		{"a token in five requests, and four new connections", false, 4, 5, true},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+				hooks := httptrace.ContextClientTrace(r.Context())
+				for range row.tokens {
+					hooks.GotConn(httptrace.GotConnInfo{})
+					if hooks.GotFirstResponseByte != nil {
+						hooks.GotFirstResponseByte()
+					}
+				}
 				for range row.conns {
-					httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: row.reused})
+					hooks.GotConn(httptrace.GotConnInfo{Reused: row.reused})
 				}
 				if err := r.Context().Err(); err != nil {
 					return nil, err

@@ -13,7 +13,7 @@ import (
 type sending struct {
 	hooks   atomic.Pointer[httptrace.ClientTrace] // of the request; nil: Base has not asked for them
 	reached atomic.Uint32                         // how far Base came: reachedDial and so on
-	dialed  atomic.Uint32                         // new connections that Base got for the attempt
+	dialed  atomic.Uint32                         // new connections that Base got for the attempt since its last response
 
 	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
 	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
@@ -47,6 +47,10 @@ func (s *sending) gotConn() {
 	}
 }
 
+// gotResponse notes that what Base sends now is another request, such as that of a signer after the one for its token: net/http
+// sends a request again only until there is a response.
+func (s *sending) gotResponse() { s.dialed.Store(0) }
+
 // isSilent reports whether the connection has delivered nothing since the attempt got it.
 func (s *sending) isSilent() bool {
 	conn := s.conn.Load()
@@ -79,7 +83,7 @@ func (a *attempt) trace() *httptrace.ClientTrace {
 	if hooks := s.hooks.Load(); hooks != nil {
 		return hooks
 	}
-	hooks := &httptrace.ClientTrace{GetConn: s.onGetConn, GotConn: a.onGotConn}
+	hooks := &httptrace.ClientTrace{GetConn: s.onGetConn, GotConn: a.onGotConn, GotFirstResponseByte: s.gotResponse}
 	if ctx := a.call.ctx; httptrace.ContextClientTrace(ctx) != nil {
 		httptrace.WithClientTrace(ctx, hooks) // adds the caller's hooks
 	}
@@ -87,7 +91,7 @@ func (a *attempt) trace() *httptrace.ClientTrace {
 	return s.hooks.Load()
 }
 
-// maxDialed is the number of new connections for one attempt at which it ends. A server that answers each request by a GOAWAY
+// maxDialed is the number of new connections without a response for one attempt at which it ends. A server that answers each request by a GOAWAY
 // makes net/http send it again without an end, on a new connection each time. (Reused connections may be dead.)
 const maxDialed = 4
 
