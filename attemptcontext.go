@@ -57,7 +57,7 @@ func (a *attemptContext) Err() error {
 	}
 	life := (*attempt)(a).lifetime()
 	err := life.Err()
-	if err != nil && context.Cause(life) == ErrAttemptTimeout {
+	if context.Cause(life) == ErrAttemptTimeout {
 		return context.DeadlineExceeded
 	}
 	return err
@@ -69,7 +69,7 @@ func (a *attemptContext) Value(key any) any {
 	}
 	switch key.(type) {
 	case optionsKey:
-		if a.call.ownsRetries || a.call.options.owned {
+		if a.call.saysOwner() {
 			return nestedOptionsOwned
 		}
 		return nestedOptions

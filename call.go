@@ -91,7 +91,7 @@ func (f *facts) canceled(err error) *Error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		e.Reason = ErrDeadline
 	}
-	if cause := context.Cause(f.ctx); cause != nil && !errors.Is(err, cause) {
+	if cause := context.Cause(f.ctx); !errors.Is(err, cause) {
 		e.Err = &neterr.ReasonedError{Reason: err, Cause: cause}
 	}
 	return e

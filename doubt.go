@@ -191,7 +191,7 @@ var errRedirected = neterr.Named("redirected_in_doubt", "redirected to another s
 // would do the work a second time. It does if a program made the redirect.
 func (c *call) redirectedAway(to *visit) bool {
 	from := callOf(c.before)
-	if from == nil || from.last == nil {
+	if from == nil {
 		return true
 	}
 	was, is := from.server(&from.last.visit), c.server(to)

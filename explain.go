@@ -271,17 +271,17 @@ func (e *explanation) end(free time.Duration) {
 	case failed != nil && (len(c.Attempts) == 0 || c.Latency-free >= precision): // canceled during a wait
 		event, reason = "end", described(failed)
 	}
-	if remaining := c.Latency - free; remaining >= precision && reason != "" {
+	if reason == "" {
+		return
+	}
+	if remaining := c.Latency - free; remaining >= precision {
 		if len(c.Attempts) == 0 {
 			e.queue(0, c.Latency, nil)
 		} else {
 			e.row(transcript.Duration(free), "wait", transcript.Duration(remaining), "for a retry that was not sent")
 		}
 	}
-	if reason == "" {
-		return
-	}
-	if after := c.NotBefore.Sub(c.Start.Add(c.Latency)); !c.NotBefore.IsZero() && after > 0 {
+	if after := c.NotBefore.Sub(c.Start.Add(c.Latency)); after > 0 { // it is not if NotBefore is zero
 		reason += ", next call in " + transcript.Duration(after)
 	}
 	e.row(transcript.Duration(c.Latency), event, "", reason)

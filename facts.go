@@ -203,10 +203,8 @@ func (f *facts) findAway() {
 
 // findOwner finds which layer retries, and the failed call that it repeats.
 func (f *facts) findOwner() {
-	header := f.request.Header
-	sdk := len(header) > 0 && outerclient.OwnsRetries(header)
 	// A layer above has said that it retries, so a retry here would multiply its own.
-	if f.options.single || sdk && !f.ownsRetries {
+	if f.options.single || !f.ownsRetries && outerclient.OwnsRetries(f.request.Header) {
 		f.owner = ownerOther
 	}
 	// Only the request of a call that has failed lately can be a repetition.
@@ -235,7 +233,7 @@ func (f *facts) mayBeRepeated() bool { return f.replayable && f.before == nil }
 
 // generatedKey returns the key that the call has made, or "". A client that is known to retry sends a copy, which has no key.
 func (f *facts) generatedKey() string {
-	if !f.key.added || f.key.callers || f.outerMayRetry() {
+	if f.key.callers || f.outerMayRetry() {
 		return ""
 	}
 	return f.key.value
@@ -247,7 +245,7 @@ func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) >
 // fields. empty is the name of a field of the key without a value: with a key, a server would find two fields.
 func (f *facts) sharedHeader(empty string) http.Header {
 	header := f.request.Header
-	owned := f.ownsRetries || f.options.owned
+	owned := f.saysOwner()
 	prioritized := f.priority != PriorityDefault && f.hasNoPriority()
 	if f.key.value == "" {
 		empty = "" // it stays as the caller sent it
@@ -274,6 +272,9 @@ func (f *facts) sharedHeader(empty string) http.Header {
 	}
 	return header
 }
+
+// saysOwner reports whether attempts tell the server that a layer here owns the retries.
+func (f *facts) saysOwner() bool { return f.ownsRetries || f.options.owned }
 
 // hasNoPriority reports whether the caller has set no field with a priority.
 func (f *facts) hasNoPriority() bool {

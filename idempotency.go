@@ -80,9 +80,7 @@ func (i Idempotency) withDefaults() Idempotency {
 	if i.Methods == nil {
 		i.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	if i.MaxLength <= 0 || i.MaxLength > idempotencykey.MaxLength {
-		i.MaxLength = idempotencykey.MaxLength
-	}
+	i.MaxLength = cmp.Or(min(max(i.MaxLength, 0), idempotencykey.MaxLength), idempotencykey.MaxLength)
 	return i
 }
 
@@ -142,7 +140,7 @@ func (i *Idempotency) quote(key string) string {
 	if !i.Quoted {
 		return key
 	}
-	if _, rest, ok := field.String(key); ok && rest == "" {
+	if _, rest, _ := field.String(key); rest == "" {
 		return key // it is quoted already
 	}
 	return field.Quote(key)

@@ -214,7 +214,7 @@ func (p *plan) asksTooLong() bool {
 }
 
 // isTooLate reports whether no response can come before the deadline.
-func (p *plan) isTooLate() bool { return p.spare(p.at()) < 0 || p.spare(p.blocked) < 0 }
+func (p *plan) isTooLate() bool { return p.spare(later(p.at(), p.blocked)) < 0 }
 
 // pay takes the tokens of the retry, or finds what else paces it.
 func (p *plan) pay() (reason error) {
@@ -227,7 +227,7 @@ func (p *plan) pay() (reason error) {
 		}
 		p.pace = paceQueued
 	case p.takeRetryTokens(timedOut):
-	case p.pace == paceBackoff && p.mayTakeTurn():
+	case p.mayTakeTurn():
 		p.pace, p.wait = paceTurn, p.waitBeforeTurn()
 	default:
 		return ErrBudgetExhausted

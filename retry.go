@@ -140,10 +140,10 @@ func (c *call) takeTokens(r retrybudget.Request, now time.Time, to, from *record
 	if to.bucket == nil {
 		return retrybudget.Permit{}, true
 	}
-	if permit, ok = to.bucket.Admit(r, &c.budget.rules, now); !ok && from != to {
-		permit, ok = from.bucket.Admit(r, &c.budget.rules, now)
+	if permit, ok = to.bucket.Admit(r, &c.budget.rules, now); ok {
+		return permit, true
 	}
-	return permit, ok
+	return from.bucket.Admit(r, &c.budget.rules, now)
 }
 
 // spare returns how much later than the given time an attempt could start and still get its
@@ -231,14 +231,14 @@ func (c *call) counted() int { return c.number - c.paced }
 // maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer
 // client is known to retry and OwnsRetries is false.
 func (c *call) maxAttempts() int {
-	if n := c.policy.MaxAttempts; n <= 2 || !c.outerMayRetry() {
-		return n
+	if c.outerMayRetry() {
+		return min(c.policy.MaxAttempts, 2)
 	}
-	return 2
+	return c.policy.MaxAttempts
 }
 
 func (c *call) whyNoAttempt() error {
-	if c.counted() < c.policy.MaxAttempts && c.outerMayRetry() {
+	if c.maxAttempts() < c.policy.MaxAttempts {
 		return ErrSingleAttempt
 	}
 	return ErrMaxAttempts

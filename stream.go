@@ -136,7 +136,7 @@ func (h *heldStream) judge(next *bodyRead) (enough bool, err error) {
 	case !errors.Is(next.err, io.EOF):
 		return false, neterr.With(errStreamBroke, next.err)
 	}
-	if e, ok := h.events.End(); ok && h.decides(e) {
+	if e, _ := h.events.End(); h.decides(e) { // without one it is empty
 		return true, nil
 	}
 	return false, neterr.With(errStreamEnded, io.ErrUnexpectedEOF)
