@@ -135,10 +135,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 
 // attemptHeader returns the header of the attempt: that of all attempts, with what is its own.
 func (c *call) attemptHeader(a *attempt, now time.Time) (http.Header, *Error) {
-	header := c.header
-	if a.visit.Server != nil {
-		header = a.visit.Apply(header)
-	}
+	header := a.visit.Apply(c.header)
 	if !c.deadline.IsZero() && !c.deadlineHeader.Disabled {
 		var enough bool
 		if header, enough = c.deadlineHeader.header(header, a.deadline, now); !enough {
@@ -213,7 +210,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 
 // receive notes the response or the error, when it came, and what ended the attempt.
 func (a *attempt) receive(resp *http.Response, err error) *http.Response {
-	if err == nil && a.holds(resp) {
+	if a.holds(resp) {
 		// Until the first event of a stream, a break or silence is a failure of the attempt, so the stream is read before all
 		// else.
 		resp, err = a.hold(resp)
@@ -309,7 +306,7 @@ func (a *attempt) translate(err error, now time.Time) (outcome.Came, error) {
 		}
 		return outcome.Superseded, neterr.With(neterr.ErrSuperseded, err)
 	case cause == ErrAttemptTimeout:
-		if gone == nil && errors.Is(err, context.Canceled) {
+		if errors.Is(err, context.Canceled) {
 			// A context that Base derived reports the timeout as a cancellation.
 			err = neterr.New(neterr.SafeText(err))
 		}
@@ -373,13 +370,11 @@ func (a *attempt) abandon() {
 func (a *attempt) beginQueue(until time.Time, held bool) {
 	c := a.call
 	a.visit.Record.queued.Add(1)
-	if c.traced() {
-		now := time.Now()
-		report := a.report
-		report.Request, report.Held = c.request, held
-		report.QueueWait, report.RetryWait = now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
-		runHooks(c, queueWait, &report)
-	}
+	now := time.Now()
+	report := a.report
+	report.Request, report.Held = c.request, held
+	report.QueueWait, report.RetryWait = now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
+	runHooks(c, queueWait, &report)
 }
 
 // release ends the attempt's context, and so all work of Base for the attempt. It may be called

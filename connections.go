@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // Connections sends requests by net/http's Transport. A connection that is silent gets no new
@@ -287,7 +286,7 @@ func (a *attempt) noteConnection() {
 	switch {
 	case a.timedOut(), a.wasOvertaken():
 		// A connection that was silent meanwhile may be dead, and each request on it would time out.
-		if a.leaveSilent() && c.traced() {
+		if a.leaveSilent() {
 			runHooks(c, connectionLeft, a.soFar())
 		}
 	case a.misdirected():
@@ -303,9 +302,6 @@ func (a *attempt) noteConnection() {
 
 // wasOvertaken reports whether an attempt that began later had its response first.
 func (a *attempt) wasOvertaken() bool {
-	if a.came != outcome.Superseded && a.came != outcome.Overtaken {
-		return false
-	}
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	return a.hedged != nil && a.hedged.winner != nil && a.hedged.winner.report.Start.After(a.report.Start)

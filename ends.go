@@ -54,9 +54,7 @@ func (e *endCounts) add(start, at time.Duration, count outcome.Count) {
 
 // noteFailing notes that the scope is failing since a time, unless it was before.
 func (e *endCounts) noteFailing(start time.Duration) {
-	if e.since.Load() == 0 {
-		e.since.CompareAndSwap(0, int64(max(start, 1)))
-	}
+	e.since.CompareAndSwap(0, int64(max(start, 1)))
 }
 
 // counts returns the number of calls in the buckets from one to before another, by how they ended. Bucket 0 is the newest.

@@ -242,11 +242,7 @@ func (f *facts) quotaRequest(v *visit) quota.Request {
 	if f.quotas != nil {
 		r.Key, r.Cost = f.quotas.key, f.quotas.cost
 	}
-	header := f.request.Header
-	if v.Server != nil {
-		header = v.Apply(header)
-	}
-	if secret := credential(header, f.request.URL); secret != "" {
+	if secret := credential(v.Apply(f.request.Header), f.request.URL); secret != "" {
 		r.Credential = f.rateLimit.engine().Hash(secret)
 	}
 	return r
@@ -270,9 +266,8 @@ func credential(h http.Header, u *url.URL) string {
 		name, secret, _ := strings.Cut(field, "=")
 		switch name {
 		case "key", "api_key", "apikey", "api-key", "access_token", "subscription-key":
-			if plain, err := url.QueryUnescape(secret); err == nil {
-				return plain
-			}
+			plain, _ := url.QueryUnescape(secret)
+			return plain
 		}
 	}
 	return ""

@@ -113,7 +113,5 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 		s.conn.Store(watched)
 		a.call.avoid.Or(1 << watched.pool)
 	}
-	if record := a.visit.Record; record.protocol.Load() != protocol {
-		record.protocol.Store(protocol)
-	}
+	a.visit.Record.protocol.Store(protocol)
 }

@@ -2,6 +2,7 @@ package route
 
 import (
 	"math"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +70,14 @@ const (
 
 // Moves reports whether the attempt goes at once to a server that the call has not tried.
 func (v *Visit[R]) Moves() bool { return v.reach == untried }
+
+// Apply sets the Header fields of the server in a copy of a header. The server that the request names has none.
+func (v *Visit[R]) Apply(h http.Header) http.Header {
+	if v.Server == nil {
+		return h
+	}
+	return v.Target.Apply(h)
+}
 
 // Kind is why an attempt follows another one.
 type Kind uint8
