@@ -75,12 +75,12 @@ func (a *attempt) newBody() (io.ReadCloser, error) {
 // bodyEnded reports whether no attempt reads a body of the call any more. A RoundTripper may close the body after it has
 // returned, so a retry waits a moment for that. A copy does not: the attempt beside it may read for long.
 func (c *call) bodyEnded(atOnce bool) bool {
-	c.mu.Lock()
-	body := c.body
-	c.mu.Unlock()
-	if body == nil || ownReaders(c.request.GetBody) {
+	if ownReaders(c.request.GetBody) {
 		return true
 	}
+	c.mu.Lock()
+	body := c.body // any other one is watched
+	c.mu.Unlock()
 	ended := body.whenEnded()
 	if !atOnce {
 		waitFor(ended, readTime)
@@ -119,10 +119,8 @@ func ownReaders(getBody func() (io.ReadCloser, error)) bool {
 // getBodies are the functions that http.NewRequest sets as GetBody, for each type of a body that it knows.
 var getBodies = func() (known []uintptr) { //nolint:gochecknoglobals // never written to
 	for _, body := range []io.Reader{bytes.NewBufferString("x"), bytes.NewReader([]byte("x")), strings.NewReader("x")} {
-		req, err := http.NewRequest(http.MethodPost, "http://shadow.invalid", body)
-		if err == nil && req.GetBody != nil {
-			known = append(known, reflect.ValueOf(req.GetBody).Pointer())
-		}
+		req, _ := http.NewRequest(http.MethodPost, "http://shadow.invalid", body)
+		known = append(known, reflect.ValueOf(req.GetBody).Pointer())
 	}
 	return known
 }()

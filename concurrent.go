@@ -27,7 +27,6 @@ type hedgedCall struct {
 	latest    *attempt  // the last failure of an attempt that is not a hedge
 	kept      *attempt  // a hedge with a response that may not be the result: see mayWin
 	changed   sync.Cond // preparing or running; its L is call.mu
-	decided   bool      // the outcome is known
 	waited    bool      // it came after the outcome of the first attempt
 }
 
@@ -79,9 +78,8 @@ func (c *call) mayHedge(now time.Time) bool {
 func (r *hedgedCall) begin(a *attempt) (begun bool) {
 	c := r.call
 	r.change(func() {
-		noneLeft := c.counted() >= c.maxAttempts() || c.seconds >= maxSeconds
 		// Meanwhile there may be a result, or another copy may have taken the last attempt.
-		if r.over || noneLeft && a.kind != kindHedge {
+		if r.over || a.kind != kindHedge && !c.mayHaveSecond() {
 			return
 		}
 		if a.kind != kindHedge {
@@ -153,7 +151,7 @@ func (r *hedgedCall) finish(a *attempt) {
 		case a.hasFinalResponse() && r.mayWin(a):
 			won = true
 			r.win(a)
-		case a.hasFinalResponse() && r.kept == nil:
+		case a.hasFinalResponse():
 			// It may become the result when the other attempts have failed.
 			r.kept = a
 		case a.kind == kindHedge:
@@ -196,7 +194,7 @@ func (r *hedgedCall) win(winner *attempt) {
 
 func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.original) {
-		if a != r.winner && !a.inTime {
+		if !a.inTime {
 			if r.winner != nil && a.visit.Server != r.winner.visit.Server {
 				// It lost to another server, so its own may be too slow: see Overtaken.
 				a.visit.Overtaken = true
@@ -222,10 +220,9 @@ func (r *hedgedCall) outcome() *attempt {
 			a.discard()
 		}
 	}
-	if len(copies) > 0 && r.original != result {
+	if r.original != result {
 		r.original.discard()
 	}
-	r.decided = true
 	return result
 }
 
@@ -275,7 +272,7 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 func (a *attempt) cancelCopies() {
 	a.call.mu.Lock()
 	r := a.hedged
-	if r == nil || r.decided {
+	if r == nil {
 		a.call.mu.Unlock()
 		return
 	}

@@ -104,6 +104,11 @@ const (
 	muchSlower = 4 // usual latencies from which an attempt gets a second one
 )
 
+// mayHaveSecond reports whether the call has an attempt left for a concurrent one. The lock is held.
+func (c *call) mayHaveSecond() bool {
+	return c.counted() < c.maxAttempts() && c.seconds < maxSeconds
+}
+
 // isStream reports whether a slow response is normal: an upgrade, or a caller that accepts nothing but an event stream. Clients of
 // MCP and GraphQL accept JSON too, and wait for an answer as others do.
 func isStream(h http.Header) bool {
@@ -207,14 +212,12 @@ func (a *attempt) due() (event timerEvent) {
 // whenSlow decides what follows when an attempt of this age is slow. The lock is held.
 func (a *attempt) whenSlow(age time.Duration) timerEvent {
 	c := a.call
-	oneLeft := c.counted() < c.maxAttempts() && c.seconds < maxSeconds
 	// Otherwise the whole scope is slow, and a copy makes it slower. That of a probe goes to another endpoint.
 	slowAlone := a.visit.Probes || age >= muchSlower*a.visit.Record.circuit.Usual()
-	if a.timers.second && oneLeft && slowAlone {
+	if a.timers.second && c.mayHaveSecond() && slowAlone {
 		return sendSecond
 	}
-	// Only a hook wants to know that.
-	if a.leaveSilent() && c.traced() {
+	if a.leaveSilent() {
 		return leftConnection
 	}
 	return nothing
