@@ -123,12 +123,17 @@ type pools struct {
 	start time.Time
 	life  time.Duration // zero means no limit
 
-	mu         sync.Mutex // guards the creation of transports
-	transports [maxPools]atomic.Pointer[http.Transport]
+	all [maxPools]onePool
 
 	open    atomic.Int64 // watched connections
 	suspect atomic.Int64 // entries of silent
 	silent  sync.Map     // poolKey to *watchedConn
+}
+
+// onePool is a clone, which its first use creates.
+type onePool struct {
+	once      sync.Once
+	transport atomic.Pointer[http.Transport]
 }
 
 type poolKey struct {
@@ -157,14 +162,12 @@ func cloneOf(t *http.Transport) *http.Transport {
 }
 
 func (p *pools) transport(number int) *http.Transport {
-	if t := p.transports[number].Load(); t != nil {
-		return t
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t := p.transports[number].Load(); t != nil {
-		return t
-	}
+	one := &p.all[number]
+	one.once.Do(func() { one.transport.Store(p.newTransport(number)) })
+	return one.transport.Load()
+}
+
+func (p *pools) newTransport(number int) *http.Transport {
 	t := p.source
 	if !p.shared {
 		t = cloneOf(t)
@@ -172,7 +175,6 @@ func (p *pools) transport(number int) *http.Transport {
 	if p.watched {
 		t.DialContext = p.dial(t, number)
 	}
-	p.transports[number].Store(t)
 	return t
 }
 
@@ -224,8 +226,8 @@ func (p *pools) leave(key poolKey, conn *watchedConn) bool {
 }
 
 func (p *pools) closeIdle() {
-	for i := range p.transports {
-		if t := p.transports[i].Load(); t != nil {
+	for i := range p.all {
+		if t := p.all[i].transport.Load(); t != nil {
 			t.CloseIdleConnections()
 		}
 	}
