@@ -210,6 +210,9 @@ func (a *attempt) observe(resp *http.Response, err error) {
 
 // receive notes the response or the error, when it came, and what ended the attempt.
 func (a *attempt) receive(resp *http.Response, err error) *http.Response {
+	if resp != nil && resp.Body == nil {
+		resp.Body = http.NoBody // as many stand-ins for a server leave it
+	}
 	if a.holds(resp) {
 		// Until the first event of a stream, a break or silence is a failure of the attempt, so the stream is read before all
 		// else.
@@ -275,9 +278,7 @@ func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) 
 		err = cause
 	}
 	if err != nil && resp != nil {
-		if resp.Body != nil {
-			_ = resp.Body.Close()
-		}
+		_ = resp.Body.Close()
 		resp = nil
 	}
 	if err == nil && resp == nil || isNilPointer(err) {
@@ -354,9 +355,7 @@ func (a *attempt) abandon() {
 	}
 	a.stopTimer()
 	if resp := a.report.Response; resp != nil {
-		if resp.Body != nil {
-			<-inBackground(func() { _ = resp.Body.Close() })
-		}
+		<-inBackground(func() { _ = resp.Body.Close() })
 		a.report.Response = nil
 	}
 	if !sent && a.kind != kindFirst {

@@ -271,9 +271,6 @@ func (a *attempt) adopt(resp *http.Response) {
 		resp.Request = a.call.asSentBy(sent)
 	}
 	switch {
-	case resp.Body == nil:
-		resp.Body = http.NoBody
-		a.endResponse()
 	case resp.Body == http.NoBody:
 		a.endResponse()
 	default:

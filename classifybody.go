@@ -27,7 +27,7 @@ func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	if resp == nil || resp.StatusCode < http.StatusBadRequest || streams(resp.Header) {
 		return nil, false
 	}
-	if resp.Body == nil || resp.Body == http.NoBody {
+	if resp.Body == http.NoBody {
 		return nil, true
 	}
 	limit := prefixLimit

@@ -47,7 +47,7 @@ var (
 
 // holds reports whether the response must not be returned before its first event.
 func (a *attempt) holds(resp *http.Response) bool {
-	content := resp != nil && resp.StatusCode == http.StatusOK && resp.Body != nil
+	content := resp != nil && resp.StatusCode == http.StatusOK
 	if a.call.policy.Stream == nil || !content || a.request.Method == http.MethodHead {
 		return false
 	}
