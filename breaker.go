@@ -128,8 +128,7 @@ const (
 // passCircuit takes a permit of the circuit. It may wait for it. It returns the time of the permit.
 func (c *call) passCircuit(a *attempt, now time.Time) (time.Time, *Error) {
 	// A request that cannot be repeated tests no route of a server that is away: its result may be lost there.
-	tests := c.repeats >= repeatsResult || c.key.value != ""
-	permit, rejection := a.visit.Record.circuit.Admit(now, c.routeHash, tests)
+	permit, rejection := a.visit.Record.circuit.Admit(now, c.routeHash, c.mayBeDoneTwice())
 	// Another endpoint may admit it, or its original may succeed.
 	mustNotWait := a.isCopy() || a.visit.AtOnce
 	if rejection != nil && !mustNotWait {

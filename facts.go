@@ -177,6 +177,9 @@ func (f *facts) findRepetition() repetition {
 	return repeatsWork
 }
 
+// mayBeDoneTwice reports whether the server may get the request a second time, whatever it did with the first.
+func (f *facts) mayBeDoneTwice() bool { return f.repeats >= repeatsResult || f.key.value != "" }
+
 // maxDepth is the maximum number of RoundTrippers inside one another: more are a circle. A Transport that fetches a token
 // through itself needs two.
 const maxDepth = 8

@@ -146,7 +146,7 @@ func (p *plan) hasAttemptLeft() bool {
 
 // harmless reports whether a second request cannot do the work a second time, or may.
 func (p *plan) harmless() bool {
-	if p.repeats >= repeatsResult || p.key.value != "" || p.last.permitted {
+	if p.mayBeDoneTwice() || p.last.permitted {
 		return true
 	}
 	// A Transport in Base may have sent the request before it rejected a retry.
@@ -169,9 +169,7 @@ func (p *plan) chooseWait() {
 		backoff := p.backoff(p.last, p.now)
 		half := p.longest / 2 // drawn, because clients that share a clock have the same deadlines
 		p.restsTo = p.now.Add(min(backoff, half-randomUpTo(half/2)))
-		if p.last.report.RetryAfter > 0 {
-			p.wait = p.named(p.last.report.RetryAfter, p.now) // the circuit may close earlier
-		}
+		p.wait = p.named(p.last.report.RetryAfter, p.now) // the circuit may close earlier
 	case paceBackoff:
 		if p.policy.Backoff == nil && p.isAsked() {
 			p.wait = p.named(p.last.report.RetryAfter, p.now)
@@ -202,7 +200,7 @@ func (p *plan) isRejected() bool {
 	if !p.moves() && circuit.TooLate() {
 		return true
 	}
-	return p.pace != paceHeld && circuit.Rejects(p.at()) != nil && p.mayHold(p.record, p.at()) <= 0
+	return circuit.Rejects(p.at()) != nil && p.mayHold(p.record, p.at()) <= 0
 }
 
 func (p *plan) asksTooLong() bool {

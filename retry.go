@@ -39,16 +39,14 @@ func (c *call) retry() {
 	if err == nil {
 		return
 	}
-	failed, ok := errors.AsType[*Error](err)
-	if !ok {
-		failed = c.canceled(c.ctx.Err()) // it has ended during the wait
-	}
-	switch {
-	case c.last.report.Response != nil && c.ctx.Err() == nil,
-		failed.Reason == ErrBudgetExhausted, failed.Reason == ErrNotReplayable: // as if it had been so when the wait began
-		c.stop(failed.Reason)
-	default:
+	failed, _ := errors.AsType[*Error](err)
+	switch gone := c.ctx.Err(); {
+	case gone != nil:
 		c.last.discard()
+		c.fail(c.canceled(gone))
+	case c.last.report.Response != nil, failed.Reason == ErrBudgetExhausted, failed.Reason == ErrNotReplayable:
+		c.stop(failed.Reason) // as if it had been so when the wait began
+	default:
 		c.fail(failed)
 	}
 }

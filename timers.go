@@ -46,8 +46,7 @@ func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, plann
 
 func (c *call) planTimers(a *attempt, now time.Time) {
 	// The method must be safe: a server may reject the second of two requests with the same key, although it serves the first.
-	second := c.repeats == repeatsNothing && c.replayable && c.owner == ownerCall
-	a.timers.second = second && !isStream(c.request.Header)
+	a.timers.second = c.repeats == repeatsNothing && c.mayBeCopied() && !isStream(c.request.Header)
 	// A connection that delivers nothing is left, also if no second attempt follows.
 	mayBeSlow := a.timers.second || a.visit.Record.protocol.Load() == protocolHTTP2
 	if c.policy.AttemptTimeout > 0 {
@@ -96,8 +95,11 @@ func (c *call) planSlow(a *attempt, now time.Time, mayBeSlow bool) {
 // mayBeHedged reports whether the server may get the request of the call twice.
 func (f *facts) mayBeHedged() bool {
 	harmless := f.repeats >= repeatsByLeave || f.key.value != ""
-	return harmless && f.replayable && f.owner == ownerCall
+	return harmless && f.mayBeCopied()
 }
+
+// mayBeCopied reports whether two attempts of the call may be in flight at once, if their method or key permits it.
+func (f *facts) mayBeCopied() bool { return f.replayable && f.owner == ownerCall }
 
 const (
 	maxSeconds = 2 // the maximum number of second attempts of a call
