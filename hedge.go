@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -64,17 +65,17 @@ func (h *Hedge) scope(name string) *hedgeScope {
 }
 
 func (h *Hedge) configure() {
-	h.level = h.Quantile
-	if h.level == 0 || math.IsNaN(h.level) {
-		h.level = defaultQuantile
-	}
-	h.level = min(h.level, 1)
-	ratio := h.MaxRatio
-	if ratio == 0 || math.IsNaN(ratio) {
-		ratio = defaultHedgeRatio
-	}
-	h.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: 1, Static: true}.Checked()
+	h.level = min(numberOr(h.Quantile, defaultQuantile), 1)
+	h.rules = retrybudget.Rules{Origin: time.Now(), Ratio: numberOr(h.MaxRatio, defaultHedgeRatio), Tokens: 1, Static: true}.Checked()
 	h.scopes.Held = (*hedgeScope).Held
+}
+
+// numberOr returns x, or another number if x is zero or NaN.
+func numberOr(x, other float64) float64 {
+	if math.IsNaN(x) {
+		return other
+	}
+	return cmp.Or(x, other)
 }
 
 // delay returns the time after which attempts are hedged, from the latencies of the scope.

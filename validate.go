@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -28,21 +29,16 @@ func (t *Transport) Validate() error {
 	c.Append(t.Policy.check())
 	c.Duration("DeadlineHeader.Margin", d.Margin)
 	c.Append(d.checkMargin(&t.Policy))
-	if l := t.RateLimit; l != nil {
-		c.Duration("RateLimit.MaxWait", l.MaxWait)
-		c.Duration("RateLimit.MaxBlock", l.MaxBlock)
-	}
-	if b := t.Breaker; b != nil {
-		c.Duration("Breaker.Window", b.Window)
-		c.Duration("Breaker.Cooldown", b.Cooldown)
-		c.Duration("Breaker.MaxCooldown", b.MaxCooldown)
-		c.Duration("Breaker.MaxWait", b.MaxWait)
-		c.Ratio("Breaker.FailureRatio", b.FailureRatio)
-	}
-	if h := t.Hedge; h != nil {
-		c.Duration("Hedge.Delay", h.Delay)
-		c.Ratio("Hedge.Quantile", h.Quantile)
-	}
+	l, b, h := cmp.Or(t.RateLimit, &RateLimit{}), cmp.Or(t.Breaker, &Breaker{}), cmp.Or(t.Hedge, &Hedge{})
+	c.Duration("RateLimit.MaxWait", l.MaxWait)
+	c.Duration("RateLimit.MaxBlock", l.MaxBlock)
+	c.Duration("Breaker.Window", b.Window)
+	c.Duration("Breaker.Cooldown", b.Cooldown)
+	c.Duration("Breaker.MaxCooldown", b.MaxCooldown)
+	c.Duration("Breaker.MaxWait", b.MaxWait)
+	c.Ratio("Breaker.FailureRatio", b.FailureRatio)
+	c.Duration("Hedge.Delay", h.Delay)
+	c.Ratio("Hedge.Quantile", h.Quantile)
 	return c.Err()
 }
 
