@@ -50,6 +50,9 @@ func (d DeadlineHeader) withDefaults() DeadlineHeader {
 	d.Name = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Name, defaultDeadlineHeader))
 	d.Relative = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Relative, timeoutHeader))
 	d.Margin = max(d.Margin, 0)
+	if d.Disabled {
+		d.Margin = 0
+	}
 	return d
 }
 

@@ -223,16 +223,13 @@ func (f *facts) findRepeated(now time.Duration) {
 	if f.owner == ownerCall && !f.ownsRetries && f.failedCalls.Has(id, now) {
 		f.owner = ownerRepeater
 	}
-	if f.mayBeRepeated() {
+	if f.replayable { // otherwise it is not the same object again
 		f.repeated = f.failedCalls.Sent(id, f.request, now)
 	}
 	if f.repeated != nil && f.generatedKey() != "" {
 		f.key.value = cmp.Or(f.repeated.Key, f.key.value)
 	}
 }
-
-// mayBeRepeated reports whether a loop can send this very object again.
-func (f *facts) mayBeRepeated() bool { return f.replayable && f.before == nil }
 
 // generatedKey returns the key that the call has made, or "". A client that is known to retry sends a copy, which has no key.
 func (f *facts) generatedKey() string {

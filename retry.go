@@ -106,9 +106,7 @@ func (c *call) noteNotBefore() {
 		at = later(at, c.failure.NotBefore)
 		c.failure.NotBefore = at
 	}
-	if !at.IsZero() {
-		c.retryState().notBefore = at
-	}
+	c.retryState().notBefore = at
 }
 
 func later(a, b time.Time) time.Time {
@@ -165,10 +163,7 @@ func (c *call) left(at time.Time, withoutDeadline time.Duration) time.Duration {
 // reserve returns the time before the deadline that a response and its body need. It is the time
 // of a usual response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
-	least := precision
-	if !c.deadlineHeader.Disabled {
-		least += c.deadlineHeader.Margin
-	}
+	least := precision + c.deadlineHeader.Margin // zero if no header is sent
 	// Without the bound, a stream of minutes would prevent the retries of other calls.
 	body := min(c.record.bodies.Get(), c.deadline.Sub(c.start)/4)
 	return max(least, max(c.record.circuit.Usual(), response)+body)
@@ -254,10 +249,8 @@ func (c *call) noteFailedCall() {
 		}
 		return
 	}
-	if c.mayBeRepeated() {
-		asked := min(c.last.report.RetryAfter, defaultMaxWait)
-		c.failedCalls.Keep(c.requestID(), c.request, c.generatedKey(), c.route.BoundTo(&c.last.visit), now, asked)
-	}
+	asked := min(c.last.report.RetryAfter, defaultMaxWait)
+	c.failedCalls.Keep(c.requestID(), c.request, c.generatedKey(), c.route.BoundTo(&c.last.visit), now, asked)
 	if c.failure != nil && (c.failure.byGate() || c.failure.NotSent()) {
 		return // the server has not failed last: the caller was asked to call again, and this will be its call
 	}
@@ -267,7 +260,7 @@ func (c *call) noteFailedCall() {
 // hasFailed reports whether a loop may repeat the call. A 409 is known, but it may be about an earlier attempt that is in progress.
 func (c *call) hasFailed() bool {
 	last := &c.last.report
-	if c.failure != nil || last.Verdict.retryable() {
+	if last.Verdict.retryable() {
 		return true
 	}
 	return last.Verdict != VerdictSuccess && last.work != outcome.Known

@@ -58,7 +58,7 @@ func (p *Policy) check() error {
 // checkMargin returns an error if the header would say that every attempt's time is over. d has
 // its defaults.
 func (d *DeadlineHeader) checkMargin(p *Policy) error {
-	if d.Disabled || p.AttemptTimeout <= 0 || d.Margin < p.AttemptTimeout {
+	if p.AttemptTimeout <= 0 || d.Margin < p.AttemptTimeout {
 		return nil
 	}
 	return fmt.Errorf("%w: DeadlineHeader.Margin is %v, must be less than Policy.AttemptTimeout (%v)",
