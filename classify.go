@@ -45,9 +45,9 @@ func (a *attempt) judge(info *responseInfo) {
 // signs returns what is known of the attempt beside the header of its response. If Base returned an error, it also finds
 // what that means.
 func (a *attempt) signs() (signs outcome.Signs) {
-	if a.sending.begun() {
+	if hooked := &a.visit.Record.hooked; a.sending.begun() && !hooked.Load() {
 		// A Base that calls the hooks once for a scope calls them always, so its silence says something from now on.
-		a.visit.Record.hooked.Store(true)
+		hooked.Store(true)
 	}
 	if a.came == outcome.Broken {
 		a.came, signs = a.cameWith(a.report.Err)

@@ -80,7 +80,9 @@ func (i Idempotency) withDefaults() Idempotency {
 	if i.Methods == nil {
 		i.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	i.MaxLength = cmp.Or(min(max(i.MaxLength, 0), idempotencykey.MaxLength), idempotencykey.MaxLength)
+	if i.MaxLength <= 0 || i.MaxLength > idempotencykey.MaxLength {
+		i.MaxLength = idempotencykey.MaxLength
+	}
 	return i
 }
 

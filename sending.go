@@ -113,5 +113,7 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 		s.conn.Store(watched)
 		a.call.avoid.Or(1 << watched.pool)
 	}
-	a.visit.Record.protocol.Store(protocol)
+	if record := a.visit.Record; record.protocol.Load() != protocol { // a store would take it from the caches of all others
+		record.protocol.Store(protocol)
+	}
 }
