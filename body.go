@@ -116,6 +116,19 @@ func ownReaders(getBody func() (io.ReadCloser, error)) bool {
 	return slices.Contains(getBodies, reflect.ValueOf(getBody).Pointer())
 }
 
+// rewind makes the body of a request begin at its first byte after a function of the program may have read that of GetBody. Many
+// SDKs rewind one reader in GetBody, so what was read would be missing in the request.
+func rewind(req *http.Request) {
+	if req.Body == nil || req.GetBody == nil || ownReaders(req.GetBody) {
+		return
+	}
+	another, _ := req.GetBody()
+	same := reflect.ValueOf(another).Comparable() && another == req.Body
+	if another != nil && !same {
+		_ = another.Close()
+	}
+}
+
 // getBodies are the functions that http.NewRequest sets as GetBody, for each type of a body that it knows.
 var getBodies = func() (known []uintptr) { //nolint:gochecknoglobals // never written to
 	for _, body := range []io.Reader{bytes.NewBufferString("x"), bytes.NewReader([]byte("x")), strings.NewReader("x")} {

@@ -65,6 +65,76 @@ func rewound(req *http.Request, content []byte, chunked bool) {
 	}
 }
 
+// §4.4: RateLimit.Key and Cost may read the body of GetBody, also if it rewinds the reader of the request.
+func TestRateLimit_bodyThatIsRewound(t *testing.T) {
+	const content = "the content of the request"
+	closes := 0 // of the body of the request
+	body := func(r io.Reader) *closingBody { return &closingBody{Reader: r, closed: func() { closes++ }} }
+	reader := strings.NewReader(content)
+	start := func() { _, _ = reader.Seek(0, io.SeekStart) }
+	same := body(reader)
+	for _, row := range []struct {
+		name    string
+		body    io.ReadCloser
+		getBody func() (io.ReadCloser, error)
+	}{
+		{"a wrapper of one reader", body(reader), func() (io.ReadCloser, error) { start(); return io.NopCloser(reader), nil }},
+		{"one body", same, func() (io.ReadCloser, error) { start(); return same, nil }},
+		{"a body that cannot be compared", uncomparable{Reader: reader, close: body(nil).Close}, func() (io.ReadCloser, error) {
+			start()
+			return uncomparable{Reader: reader, close: func() error { return nil }}, nil
+		}},
+		{"an independent reader", body(strings.NewReader(content)), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }},
+		{"none", body(strings.NewReader(content)), func() (io.ReadCloser, error) { return nil, nil }}, //nolint:nilnil // breaks the contract
+		{"an error", body(strings.NewReader(content)), func() (io.ReadCloser, error) { return nil, errReset }},
+		{"no GetBody", body(strings.NewReader(content)), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			closes = 0
+			start()
+			tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+				got, err := io.ReadAll(r.Body)
+				require.NoError(t, err)
+				require.NoError(t, r.Body.Close())
+				return response(r, http.StatusOK, string(got)), nil
+			}), 1)
+			read := func(r *http.Request) string {
+				if r.GetBody == nil {
+					return ""
+				}
+				if another, err := r.GetBody(); err == nil && another != nil {
+					_, _ = io.CopyN(io.Discard, another, 5)
+				}
+				return "key"
+			}
+			tr.RateLimit = &resilienthttp.RateLimit{Key: read, Cost: func(r *http.Request) float64 { return float64(len(read(r))) }}
+			req := newRequest(t, http.MethodPost, "http://api.test/", "")
+			req.Body, req.GetBody, req.ContentLength = row.body, row.getBody, int64(len(content))
+			require.Equal(t, content, readAll(t, roundTrip(t, tr, req)))
+			require.Equal(t, 1, closes)
+		})
+	}
+}
+
+type uncomparable struct {
+	io.Reader
+
+	close func() error
+}
+
+func (u uncomparable) Close() error { return u.close() }
+
+type closingBody struct {
+	io.Reader
+
+	closed func()
+}
+
+func (c *closingBody) Close() error {
+	c.closed()
+	return nil
+}
+
 // §4.4: a server that answers before it has read the body gets no mixture of two attempts, also if GetBody rewinds one reader.
 func TestRetry_bodyThatIsRewound(t *testing.T) {
 	t.Parallel()

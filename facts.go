@@ -109,6 +109,7 @@ func (f *facts) find() (list *route.Route, err error) {
 	// Other calls take no memory for it.
 	if limit := f.rateLimit; limit.Key != nil || limit.Cost != nil {
 		f.quotas = limit.needs(req)
+		rewind(req)
 	}
 	name, empty := field.Find(req.Header, f.idempotency.Header)
 	if f.key, err = f.idempotency.chooseKey(req, name, f.options.key); err != nil {

@@ -3,6 +3,7 @@ package vendors
 import (
 	"bytes"
 	"cmp"
+	"io"
 	"mime/multipart"
 	"net/http"
 	"strconv"
@@ -123,6 +124,34 @@ func TestOpenAI_quotasOfModels(t *testing.T) {
 			require.Equal(t, 3*quota/5, served["gpt-4o-mini"])
 			require.LessOrEqual(t, used["gpt-4o"], quota+2)
 		})
+	}
+}
+
+// §4.4: a body that an SDK rewinds arrives whole, although the profile has read the model and the tokens from its beginning.
+func TestBodies_rewound(t *testing.T) {
+	t.Parallel()
+	for _, v := range all() {
+		for _, size := range []int{10, 10_000, 100_000} {
+			content := `{"model": "large", "input": "` + strings.Repeat("x", size) + `"}`
+			tr := v.new()
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				got, err := io.ReadAll(r.Body)
+				require.NoError(t, err)
+				require.NoError(t, r.Body.Close())
+				require.Equal(t, content, string(got), v.name)
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+			})
+			reader := strings.NewReader(content)
+			req := request(t, http.MethodPost, "https://"+v.host+"/v1/responses", io.NopCloser(reader))
+			req.ContentLength = reader.Size()
+			req.GetBody = func() (io.ReadCloser, error) {
+				_, err := reader.Seek(0, io.SeekStart)
+				return io.NopCloser(reader), err
+			}
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err, v.name)
+			require.NoError(t, resp.Body.Close())
+		}
 	}
 }
 
