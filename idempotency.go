@@ -109,7 +109,7 @@ func (i *Idempotency) chooseKey(req *http.Request, name, ofContext string) (idem
 	key := ofContext
 	if !own {
 		if req.Response != nil {
-			key = i.redirectedKey(req)
+			key = redirectedKey(req)
 		}
 		if key != "" {
 			return idempotencyKey{value: key, added: true}, nil
@@ -166,23 +166,20 @@ func (i *Idempotency) generate(req *http.Request) string {
 // redirectedKey returns the key of the previous request if its response, a 307 or 308 of the same
 // origin, led to this one. http.Client repeats method and body, so it is the same operation.
 // Another origin has not received the key, so its request gets a new one.
-func (i *Idempotency) redirectedKey(req *http.Request) string {
-	from := req.Response
-	repeats := from.StatusCode == http.StatusTemporaryRedirect || from.StatusCode == http.StatusPermanentRedirect
-	before := askedFor(from)
-	if !repeats || before == nil || before.URL == nil {
+func redirectedKey(req *http.Request) string {
+	code, from := req.Response.StatusCode, callOf(req.Response)
+	repeats := code == http.StatusTemporaryRedirect || code == http.StatusPermanentRedirect
+	if from == nil || !repeats {
 		return ""
 	}
+	before := &from.responseRequest
 	if before.Method != req.Method || !hostmatch.SameOrigin(before.URL, req.URL) {
 		return ""
 	}
-	if c := callOf(from); c != nil {
-		if c.note(keyRedirected) {
-			return "" // the program sends Response.Request again: another operation
-		}
-		return c.key.value
+	if from.note(keyRedirected) {
+		return "" // the program sends Response.Request again: another operation
 	}
-	return before.Header.Get(i.Header)
+	return from.key.value
 }
 
 // check rejects a key that is too long for the API, or that package idempotency would reject.
