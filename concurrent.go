@@ -175,7 +175,7 @@ func (r *hedgedCall) finish(a *attempt) {
 // second of two requests with the same key. The lock is held.
 func (r *hedgedCall) mayWin(a *attempt) bool {
 	clientError := a.report.status()/100 == 4
-	ofSecond := clientError && a.kind == kindHedge && r.call.repeats != repeatsNothing
+	ofSecond := clientError && r.call.repeats != repeatsNothing // such a method has no other copies than hedges
 	return !ofSecond || !r.othersInFlight(a)
 }
 
@@ -244,8 +244,8 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 		r.changed.Wait()
 	}
 	// A response says more than an error, also one that may not be the result while others are in flight.
-	if r.winner == nil && r.kept != nil && r.latest.report.Response == nil {
-		r.winner = r.kept
+	if r.winner == nil && r.latest.report.Response == nil {
+		r.winner = r.kept // or none
 	}
 	r.over = true
 	if r.winner != nil {
