@@ -52,6 +52,9 @@ func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.de
 func (a *attemptContext) Done() <-chan struct{}       { return (*attempt)(a).lifetime().Done() }
 
 func (a *attemptContext) Err() error {
+	if a.life.Load() == nil && !(*attempt)(a).released() && a.call.ctx.Err() == nil {
+		return nil
+	}
 	life := (*attempt)(a).lifetime()
 	err := life.Err()
 	if context.Cause(life) == ErrAttemptTimeout {
@@ -73,5 +76,8 @@ func (a *attemptContext) Value(key any) any {
 	case attemptKey:
 		return (*attempt)(a)
 	}
-	return (*attempt)(a).lifetime().Value(key)
+	if life := a.life.Load(); life != nil {
+		return life.Value(key)
+	}
+	return a.call.ctx.Value(key)
 }
