@@ -116,10 +116,12 @@ func ownReaders(getBody func() (io.ReadCloser, error)) bool {
 	return slices.Contains(getBodies, reflect.ValueOf(getBody).Pointer())
 }
 
-// rewind makes the body of a request begin at its first byte after a function of the program may have read that of GetBody. Many
+// rewind makes the body of the request begin at its first byte after functions of the program may have read that of GetBody. Many
 // SDKs rewind one reader in GetBody, so what was read would be missing in the request.
-func rewind(req *http.Request) {
-	if req.Body == nil || req.GetBody == nil || ownReaders(req.GetBody) {
+func (f *facts) rewind() {
+	req := f.request
+	mayBeRead := f.config.scope != nil || f.policy.Idempotent != nil || f.quotas != nil || f.idempotency.NewKey != nil
+	if !mayBeRead || !f.hasBody || req.GetBody == nil || ownReaders(req.GetBody) {
 		return
 	}
 	another, _ := req.GetBody()

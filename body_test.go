@@ -65,8 +65,8 @@ func rewound(req *http.Request, content []byte, chunked bool) {
 	}
 }
 
-// §4.4: RateLimit.Key and Cost may read the body of GetBody, also if it rewinds the reader of the request.
-func TestRateLimit_bodyThatIsRewound(t *testing.T) {
+// §4.4: functions of the program may read the body of GetBody before the first attempt, also if it rewinds the reader of the request.
+func TestFirstBody_thatIsRewound(t *testing.T) {
 	const content = "the content of the request"
 	closes := 0 // of the body of the request
 	body := func(r io.Reader) *closingBody { return &closingBody{Reader: r, closed: func() { closes++ }} }
@@ -84,35 +84,47 @@ func TestRateLimit_bodyThatIsRewound(t *testing.T) {
 			start()
 			return uncomparable{Reader: reader, close: func() error { return nil }}, nil
 		}},
-		{"an independent reader", body(strings.NewReader(content)), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }},
-		{"none", body(strings.NewReader(content)), func() (io.ReadCloser, error) { return nil, nil }}, //nolint:nilnil // breaks the contract
-		{"an error", body(strings.NewReader(content)), func() (io.ReadCloser, error) { return nil, errReset }},
-		{"no GetBody", body(strings.NewReader(content)), nil},
+		{"an independent reader", body(reader), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }},
+		{"none", body(reader), func() (io.ReadCloser, error) { return nil, nil }}, //nolint:nilnil // breaks the contract
+		{"an error", body(reader), func() (io.ReadCloser, error) { return nil, errReset }},
+		{"no GetBody", body(reader), nil},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			closes = 0
-			start()
-			tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
-				got, err := io.ReadAll(r.Body)
-				require.NoError(t, err)
-				require.NoError(t, r.Body.Close())
-				return response(r, http.StatusOK, string(got)), nil
-			}), 1)
-			read := func(r *http.Request) string {
-				if r.GetBody == nil {
-					return ""
-				}
-				if another, err := r.GetBody(); err == nil && another != nil {
-					_, _ = io.CopyN(io.Discard, another, 5)
-				}
-				return "key"
+		read := func(r *http.Request) string {
+			if r.GetBody == nil {
+				return ""
 			}
-			tr.RateLimit = &resilienthttp.RateLimit{Key: read, Cost: func(r *http.Request) float64 { return float64(len(read(r))) }}
-			req := newRequest(t, http.MethodPost, "http://api.test/", "")
-			req.Body, req.GetBody, req.ContentLength = row.body, row.getBody, int64(len(content))
-			require.Equal(t, content, readAll(t, roundTrip(t, tr, req)))
-			require.Equal(t, 1, closes)
-		})
+			if another, err := r.GetBody(); err == nil && another != nil {
+				_, _ = io.CopyN(io.Discard, another, 5)
+			}
+			return "key"
+		}
+		for name, set := range map[string]func(*resilienthttp.Transport){
+			"Scope": func(tr *resilienthttp.Transport) { tr.Scope = read },
+			"Idempotent": func(tr *resilienthttp.Transport) {
+				tr.Policy.Idempotent = func(r *http.Request) bool { return read(r) != "" }
+			},
+			"NewKey": func(tr *resilienthttp.Transport) { tr.Idempotency = resilienthttp.Idempotency{NewKey: read} },
+			"Key":    func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Key: read} },
+			"Cost": func(tr *resilienthttp.Transport) {
+				tr.RateLimit = &resilienthttp.RateLimit{Cost: func(r *http.Request) float64 { return float64(len(read(r))) }}
+			},
+		} {
+			t.Run(row.name+", "+name, func(t *testing.T) {
+				closes = 0
+				start()
+				tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+					got, err := io.ReadAll(r.Body)
+					require.NoError(t, err)
+					require.NoError(t, r.Body.Close())
+					return response(r, http.StatusOK, string(got)), nil
+				}), 1)
+				set(tr)
+				req := newRequest(t, http.MethodPost, "http://api.test/", "")
+				req.Body, req.GetBody, req.ContentLength = row.body, row.getBody, int64(len(content))
+				require.Equal(t, content, readAll(t, roundTrip(t, tr, req)))
+				require.Equal(t, 1, closes)
+			})
+		}
 	}
 }
 

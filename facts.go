@@ -109,7 +109,6 @@ func (f *facts) find() (list *route.Route, err error) {
 	// Other calls take no memory for it.
 	if limit := f.rateLimit; limit.Key != nil || limit.Cost != nil {
 		f.quotas = limit.needs(req)
-		rewind(req)
 	}
 	name, empty := field.Find(req.Header, f.idempotency.Header)
 	if f.key, err = f.idempotency.chooseKey(req, name, f.options.key); err != nil {
@@ -118,6 +117,7 @@ func (f *facts) find() (list *route.Route, err error) {
 	if f.before != nil {
 		f.findAway()
 	}
+	f.rewind()
 	// After the key of the request, which it may replace, and before the header, which has it.
 	f.findOwner()
 	f.header = f.sharedHeader(empty)
