@@ -75,12 +75,12 @@ func (a *attempt) newBody() (io.ReadCloser, error) {
 // bodyEnded reports whether no attempt reads a body of the call any more. A RoundTripper may close the body after it has
 // returned, so a retry waits a moment for that. A copy does not: the attempt beside it may read for long.
 func (c *call) bodyEnded(atOnce bool) bool {
-	if ownReaders(c.request.GetBody) {
+	c.mu.Lock()
+	body := c.body
+	c.mu.Unlock()
+	if body == nil || ownReaders(c.request.GetBody) {
 		return true
 	}
-	c.mu.Lock()
-	body := c.body // any other one is watched
-	c.mu.Unlock()
 	ended := body.whenEnded()
 	if !atOnce {
 		waitFor(ended, readTime)

@@ -124,7 +124,7 @@ type Error struct {
 // or a response is cut: of URLs all but the host, what is between quotation marks, and each path, query and header value of
 // the request. The text may still quote what the client cannot know, such as a body. For logs that others read, use SafeText.
 func (e *Error) Error() string {
-	if e.Err == context.Canceled && len(e.Attempts) == 0 { //nolint:errorlint // the very error
+	if e.Reason == nil && e.Err == context.Canceled && len(e.Attempts) == 0 { //nolint:errorlint // the very error
 		return e.Err.Error() // before anything was sent, as with a bare client
 	}
 	if e.call == nil { // a program made it, or the call did not begin: the request is unknown

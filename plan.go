@@ -200,7 +200,7 @@ func (p *plan) isRejected() bool {
 	if !p.moves() && circuit.TooLate() {
 		return true
 	}
-	return circuit.Rejects(p.at()) != nil && p.mayHold(p.record, p.at()) <= 0
+	return p.pace != paceHeld && circuit.Rejects(p.at()) != nil && p.mayHold(p.record, p.at()) <= 0
 }
 
 func (p *plan) asksTooLong() bool {
