@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outcome"
 )
 
 // Connections sends requests by net/http's Transport. A connection that is silent gets no new
@@ -304,6 +305,9 @@ func (a *attempt) noteConnection() {
 
 // wasOvertaken reports whether an attempt that began later had its response first.
 func (a *attempt) wasOvertaken() bool {
+	if a.came != outcome.Superseded && a.came != outcome.Overtaken {
+		return false
+	}
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	return a.hedged != nil && a.hedged.winner != nil && a.hedged.winner.report.Start.After(a.report.Start)

@@ -118,8 +118,10 @@ func (i *Idempotency) chooseKey(req *http.Request, name, ofContext string) (idem
 			return idempotencyKey{}, nil
 		}
 	}
-	if err := i.check(key); err != nil {
-		return idempotencyKey{}, err
+	if own || i.NewKey != nil {
+		if err := i.check(key); err != nil {
+			return idempotencyKey{}, err
+		}
 	}
 	return idempotencyKey{value: i.quote(key), callers: own, added: true}, nil
 }
