@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -158,6 +159,7 @@ func TestReserve_duplicatesOfRunningExecution(t *testing.T) {
 		c.MaxConns, c.MinConns, c.ConnConfig.Tracer = 10, 10, &sent
 	})
 	store := newStore(t, pool)
+	pgstore.SetClaimWait(store, patience) // on a busy machine the last of them waits for more than a second
 	leased := newClaim("leased")
 	acquire(t, store, leased)
 	transactional := newClaim("transactional")
@@ -167,7 +169,7 @@ func TestReserve_duplicatesOfRunningExecution(t *testing.T) {
 		t.Run(claim.Key, func(t *testing.T) {
 			claim.Takeover = idempotency.Reexecute
 			sent.Store(0)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*patience) // a claim waits for a tenth of it
 			defer cancel()
 			atOnce(duplicates, func(int) {
 				c := claim
