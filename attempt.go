@@ -213,7 +213,7 @@ func (a *attempt) receive(resp *http.Response, err error) *http.Response {
 	if resp != nil && resp.Body == nil {
 		resp.Body = http.NoBody // as many stand-ins for a server leave it
 	}
-	if a.holds(resp) {
+	if err == nil && a.holds(resp) {
 		// Until the first event of a stream, a break or silence is a failure of the attempt, so the stream is read before all
 		// else.
 		resp, err = a.hold(resp)
@@ -369,11 +369,13 @@ func (a *attempt) abandon() {
 func (a *attempt) beginQueue(until time.Time, held bool) {
 	c := a.call
 	a.visit.Record.queued.Add(1)
-	now := time.Now()
-	report := a.report
-	report.Request, report.Held = c.request, held
-	report.QueueWait, report.RetryWait = now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
-	runHooks(c, queueWait, &report)
+	if c.traced() { // the report takes memory
+		now := time.Now()
+		report := a.report
+		report.Request, report.Held = c.request, held
+		report.QueueWait, report.RetryWait = now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
+		runHooks(c, queueWait, &report)
+	}
 }
 
 // release ends the attempt's context, and so all work of Base for the attempt. It may be called

@@ -285,16 +285,15 @@ func (a *attempt) adopt(resp *http.Response) {
 	if sent != &a.request {
 		resp.Request = a.call.asSentBy(sent)
 	}
-	switch {
-	case resp.Body == http.NoBody:
+	if resp.Body == http.NoBody {
 		a.endResponse()
-	default:
-		a.body.base, a.body.attempt = resp.Body, a
-		if _, writable := resp.Body.(io.Writer); writable && resp.StatusCode == http.StatusSwitchingProtocols {
-			resp.Body = (*upgradedBody)(&a.body)
-		} else {
-			resp.Body = &a.body
-		}
+		return
+	}
+	a.body.base, a.body.attempt = resp.Body, a
+	if _, writable := resp.Body.(io.Writer); writable && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = (*upgradedBody)(&a.body)
+	} else {
+		resp.Body = &a.body
 	}
 }
 

@@ -266,8 +266,9 @@ func credential(h http.Header, u *url.URL) string {
 		name, secret, _ := strings.Cut(field, "=")
 		switch name {
 		case "key", "api_key", "apikey", "api-key", "access_token", "subscription-key":
-			plain, _ := url.QueryUnescape(secret)
-			return plain
+			if plain, err := url.QueryUnescape(secret); err == nil {
+				return plain
+			}
 		}
 	}
 	return ""

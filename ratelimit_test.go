@@ -474,6 +474,7 @@ func TestRateLimit_credentials(t *testing.T) {
 		{"the query's subscription-key", "", "subscription-key"},
 		{"the query's key", "", "key"},
 		{"the query's api_key, not first", "", "a=b&api_key"},
+		{"the query's api_key, after one that is no text", "", "key=%zz&api_key"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			tr := &resilienthttp.Transport{

@@ -249,8 +249,10 @@ func (c *call) noteFailedCall() {
 		}
 		return
 	}
-	asked := min(c.last.report.RetryAfter, defaultMaxWait)
-	c.failedCalls.Keep(c.requestID(), c.request, c.generatedKey(), c.route.BoundTo(&c.last.visit), now, asked)
+	if c.replayable { // otherwise it would be kept for nothing
+		asked := min(c.last.report.RetryAfter, defaultMaxWait)
+		c.failedCalls.Keep(c.requestID(), c.request, c.generatedKey(), c.route.BoundTo(&c.last.visit), now, asked)
+	}
 	if c.failure != nil && (c.failure.byGate() || c.failure.NotSent()) {
 		return // the server has not failed last: the caller was asked to call again, and this will be its call
 	}

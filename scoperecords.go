@@ -121,8 +121,8 @@ func (s *scopeRecords) quotaSet() *quota.Set {
 	if set := s.quotas.Load(); set != nil {
 		return set
 	}
-	set := s.config.rateLimit.engine().Set(s.name)
-	s.quotas.CompareAndSwap(nil, set) // another goroutine may have been first, with the same set
-	s.hold(&set.Refs)
+	if set := s.config.rateLimit.engine().Set(s.name); s.quotas.CompareAndSwap(nil, set) {
+		s.hold(&set.Refs)
+	}
 	return s.quotas.Load()
 }

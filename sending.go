@@ -91,8 +91,8 @@ func (a *attempt) trace() *httptrace.ClientTrace {
 	return s.hooks.Load()
 }
 
-// maxDialed is the number of new connections without a response for one attempt at which it ends. A server that answers each request by a GOAWAY
-// makes net/http send it again without an end, on a new connection each time. (Reused connections may be dead.)
+// maxDialed is the number of new connections without a response for one attempt at which it ends. A server that answers each
+// request by a GOAWAY makes net/http send it again without an end, on a new connection each time. (Reused connections may be dead.)
 const maxDialed = 4
 
 var errSentAgain = neterr.New("net/http sent the request again and again, on new connections")

@@ -864,3 +864,14 @@ func (b *pieces) Read(p []byte) (int, error) {
 }
 
 func (b *pieces) Close() error { return nil }
+
+// A Base that returns an error has failed, also if it returns an event stream beside it.
+func TestStream_errorBesideAResponse(t *testing.T) {
+	bubble.Run(t, "an event has come", func(t *testing.T) {
+		tr := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+			return response(r, http.StatusOK, "data: x\n\n", "Content-Type", "text/event-stream"), errReset
+		}), 1)
+		tr.Policy.Stream = &resilienthttp.Stream{FirstEvent: time.Second}
+		require.ErrorIs(t, discard(tr, get(t)), errReset)
+	})
+}
