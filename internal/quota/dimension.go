@@ -7,66 +7,54 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
-// lock guards it. Its times are by the local clock.
+// dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's lock guards it. Its times are by the
+// local clock. Each of its parts answers one question. They are embedded, because most rules ask two of them.
 type dimension struct {
+	source
+	amount
 	costs
+	period
+	trust
+	trial
+	usage
+	span
+}
+
+// source says which quota it is, and which responses show it.
+type source struct {
 	name           string
-	costed         bool // a request takes more than one unit: those in flight cannot be counted
-	shownOnSuccess bool // responses to served requests show it; otherwise only rejections do
-	standing       standing
-	claimed        bool   // the newest response says that nothing remains
-	proof          proof  // that such a claim was true
-	limit          int64  // 0: unknown
-	atLeast        int64  // of a quota without a limit: one more than what a response has shown to be left
+	costed         bool   // a request takes more than one unit: those in flight cannot be counted
+	shownOnSuccess bool   // responses to served requests show it; otherwise only rejections do
 	method, path   string // of the request that showed it last
+	mentioned      uint64 // the bucket's version at the last response that showed it
+}
+
+// amount says how much the quota permits, and what is left of it.
+type amount struct {
+	limit   int64 // 0: unknown
+	atLeast int64 // of a quota without a limit: one more than what a response has shown to be left
 
 	remaining int64     // as the newest response says
 	at        time.Time // when that response came
+	version   uint64    // the bucket's version when remaining was learned
 	old       int64     // requests in flight that were sent before this window
-	since     time.Time // start of this window; zero: unknown
-
-	end        end
-	part       float64       // of the time from the newest response to an inexact reset that calls wait
-	waits      int64         // that must end with a success before the part is halved; maxLimit: none has ended so
-	patience   int64         // their number after the last rejection; 0: none
-	endsBy     time.Time     // the window, of which calls have waited a part only, ends by then; zero or past: unknown
-	first      time.Time     // when the first request after a reset was sent; zero: none was
-	short      bool          // a rejection shows that too little remains
-	oneByOne   bool          // units come back one by one, and not all at the reset
-	resetMoves int           // how often the reset moved to a later time before it was reached
-	window     time.Duration // the server's window, or the longest that was observed
-
-	more bool // a success has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
-
-	lately       int64     // requests of this process in the last window, or half of those before; above the limit: unknown
-	base, own    int64     // what remained when this window was first seen, and requests since then
-	span         time.Time // when a span of a window began, in which requests are counted
-	spanEnd      time.Time
-	served       int64     // requests of it that were served
-	refutedUntil time.Time // until then, successes contradict it; zero: they do not
-
-	mentioned uint64 // the bucket's version at the last response that showed it
-	version   uint64 // the bucket's version when remaining was learned
+	short     bool      // a rejection shows that too little remains
 }
 
-// standing tells whether a dimension counts. One that is not followed is ignored.
-type standing uint8
+// period says when the window ends, and how units come back.
+type period struct {
+	since      time.Time     // start of this window; zero: unknown
+	window     time.Duration // the server's window, or the longest that was observed
+	end        end
+	oneByOne   bool // units come back one by one, and not all at the reset
+	resetMoves int  // how often the reset moved to a later time before it was reached
+}
 
-const (
-	followed standing = iota
-	silent            // no response of its window shows it: ignored until one does
-	refuted           // successes contradict it: ignored until a rejection shows it
-)
-
-// proof is what has shown that a count of 0 is true.
-type proof uint8
-
-const (
-	unproven          proof = iota
-	provenByReset           // it refilled the quota as it had said
-	provenByRejection       // of a request
-)
+// usage is what this process uses of the quota.
+type usage struct {
+	lately    int64 // its requests in the last window, or half of those before; above the limit: unknown
+	base, own int64 // what remained when this window was first seen, and requests since then
+}
 
 // end is the end of a window: between early and reset. The zero value is unknown.
 type end struct {
@@ -158,11 +146,6 @@ func (d *dimension) take(o *observation) {
 	d.guess()
 }
 
-// initialPart is the part of the time until an inexact reset that calls wait at first, if only rejections show it. Of one that
-// responses show it is all, because some servers ban a client that sends a request too early. But a limit of 1 may be a bucket that refills
-// before, so half of the part is tried after two waits. Each rejection of that makes the waits until the next try probeFactor times more.
-const initialPart = 0.25
-
 // guess guesses when the reset is. Most servers round it up to a second. That is long if it is half of the wait, so a part of it
 // is waited then.
 func (d *dimension) guess() {
@@ -179,23 +162,6 @@ func (d *dimension) inexact() time.Duration {
 		return unit
 	}
 	return 0
-}
-
-// test learns the part from the result of the first request after a reset.
-func (d *dimension) test(sent time.Time, a *Response) {
-	switch {
-	// Only the first request after a wait for a part shows whether that part was long enough.
-	case !sent.Equal(d.first) || d.endsBy.IsZero():
-	case a.served():
-		d.endsBy = time.Time{}
-		if d.waits--; d.waits < 0 {
-			d.part /= 2
-		}
-	case a.rejected() && d.part < 1:
-		d.part = min(2*d.part+initialPart/4, 1)
-		d.patience = min(probeFactor*d.patience, maxLimit)
-		d.waits = d.patience
-	}
 }
 
 // bucketMoves is how often the reset of a token bucket must move.
@@ -256,9 +222,9 @@ func (d *dimension) refills(o *observation) bool {
 }
 
 // newLimit returns the limit that a response shows, and whether it is another one than before.
-func (d *dimension) newLimit(field *ratelimitheader.Dimension) (limit int64, changed bool) {
+func (a *amount) newLimit(field *ratelimitheader.Dimension) (limit int64, changed bool) {
 	limit = min(field.Limit, maxLimit)
-	return limit, limit > 0 && limit != d.limit
+	return limit, limit > 0 && limit != a.limit
 }
 
 func (d *dimension) learnSize(o *observation) {
@@ -276,11 +242,11 @@ func (d *dimension) learnSize(o *observation) {
 }
 
 // size returns the limit, or the least that it can be.
-func (d *dimension) size() int64 { return max(d.limit, d.atLeast) }
+func (a *amount) size() int64 { return max(a.limit, a.atLeast) }
 
 // over reports whether the reset has come.
-func (d *dimension) over(now time.Time) bool {
-	return !d.end.reset.IsZero() && !now.Before(d.end.until())
+func (p *period) over(now time.Time) bool {
+	return !p.end.reset.IsZero() && !now.Before(p.end.until())
 }
 
 // roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
@@ -333,13 +299,6 @@ func (d *dimension) left(now time.Time, sent load) int64 {
 // refilled returns the remaining count with what a token bucket has gained since.
 func (d *dimension) refilled(now time.Time) int64 {
 	return d.remaining + int64(d.refill()*now.Sub(d.at).Seconds()+rounding)
-}
-
-// silence ignores the dimension until a response shows it.
-func (d *dimension) silence() {
-	if d.standing == followed {
-		d.standing = silent
-	}
 }
 
 // exhausted reports whether nothing remains until a reset in the future.

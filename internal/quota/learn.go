@@ -134,6 +134,10 @@ func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 			stalest = i
 		}
 	}
-	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, part: initialPart, window: time.Second}
+	b.dims[stalest] = dimension{
+		source: source{name: field.Name, costed: field.Costed},
+		trial:  trial{part: initialPart},
+		period: period{window: time.Second},
+	}
 	return &b.dims[stalest]
 }

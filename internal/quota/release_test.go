@@ -113,7 +113,7 @@ func TestRelease_isEstimated(t *testing.T) {
 func TestRelease_endsWithTheQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, now := newBucket(), time.Now()
-		b.dims = []dimension{{limit: 1, window: time.Hour, refutedUntil: now.Add(time.Hour)}}
+		b.dims = []dimension{{amount: amount{limit: 1}, period: period{window: time.Hour}, span: span{refutedUntil: now.Add(time.Hour)}}}
 		b.after = release{next: now.Add(time.Hour), end: now.Add(2 * time.Hour), spacing: time.Hour}
 		p := permitOf(b)
 		b.learn(&p, &Response{Status: http.StatusOK}, now)
