@@ -127,7 +127,7 @@ const architecture = "docs/maintainers/architecture.md"
 var (
 	codeSpan   = regexp.MustCompile("`([^`]+)`")
 	identifier = regexp.MustCompile(`^\w+$`)
-	goFile     = regexp.MustCompile(`^\w+\.go$`)
+	goFile     = regexp.MustCompile(`^[\w/]+\.go$`)
 )
 
 // staleNames are the names on the page of the architecture that the client's code no longer has: a reader believes a page that names

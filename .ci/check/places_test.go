@@ -76,10 +76,11 @@ func TestPlaces_staleNames(t *testing.T) {
 	texts, err := textsOfPlaces()
 	require.NoError(t, err)
 	require.Empty(t, staleNames(texts))
-	texts[architecture] = "`planRetry` in `plan.go`, `planDummy` in `dummy.go`\n## Usual changes\n`dummyMetric`"
+	texts[architecture] = "`planRetry` in `plan.go`, `span` in `internal/quota/span.go`, `planDummy` in `dummy.go` and `internal/quota/dummy.go`\n## Usual changes\n`dummyMetric`"
 	require.Equal(t, []string{
 		architecture + ": there is no `planDummy` in the client",
 		architecture + ": there is no `dummy.go` in the client",
+		architecture + ": there is no `internal/quota/dummy.go` in the client",
 	}, staleNames(texts))
 }
 
