@@ -145,6 +145,69 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 	}
 }
 
+// §4.18a: what a Base sends before the request is no repetition of the request.
+func TestInDoubt_signers(t *testing.T) {
+	ok, declined := raw("200 OK"), raw("402 Payment Required")
+	signing := func(sign func(base http.RoundTripper, req *http.Request) error) func(http.RoundTripper) http.RoundTripper {
+		return func(base http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				signed := req.Clone(req.Context())
+				if err := sign(base, signed); err != nil {
+					_ = req.Body.Close()
+					return nil, err
+				}
+				return base.RoundTrip(signed)
+			})
+		}
+	}
+	token := signing(func(base http.RoundTripper, req *http.Request) error {
+		forToken := newRequest(t, http.MethodGet, "http://token.test/", "")
+		resp, err := base.RoundTrip(forToken.WithContext(req.Context()))
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.Body.Close()
+	})
+	for _, row := range []struct {
+		name    string
+		wrap    func(http.RoundTripper) http.RoundTripper
+		answers []string
+		status  int
+		inDoubt bool
+	}{
+		{"a token, 402: the result", token, []string{declined}, 402, false},
+		{"a token, 429: no work", token, []string{raw("429 Too Many Requests")}, 429, false},
+		{"a token, 503 that says that nothing was executed", token, []string{raw("503 Service Unavailable", "Request-Executed: ?0")}, 503, false},
+		{"a token, sent again, 402: in doubt", token, []string{cut, declined}, 402, true},
+	} {
+		for body, content := range map[string]string{"a short body": "charge", "a long body": strings.Repeat("charge", 20_000), "the body of an SDK": "charge"} {
+			bubble.Run(t, row.name+", "+body, func(t *testing.T) {
+				n := memhttp.NewNetwork(t)
+				answering(t, n, "token.test", ok)
+				answering(t, n, "api.test", append([]string{ok}, row.answers...)...)
+				base := n.Transport()
+				t.Cleanup(base.CloseIdleConnections)
+				tr := bareTransport(row.wrap(base), 3)
+				readAll(t, roundTrip(t, bareTransport(base, 1), newRequest(t, http.MethodGet, "http://api.test/", ""))) // its connection is reused
+				synctest.Wait()
+
+				req := newRequest(t, http.MethodPost, "http://api.test/", content)
+				if getBody := req.GetBody; body == "the body of an SDK" {
+					req.GetBody = func() (io.ReadCloser, error) { return getBody() }
+				}
+				resp, err := tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+				require.NoError(t, err)
+				readAll(t, resp)
+				assert.Equal(t, row.status, resp.StatusCode)
+				assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, nil), resilienthttp.Explain(resp, nil))
+				require.Len(t, resilienthttp.Attempts(resp), 1)
+				assert.Equal(t, row.inDoubt, resilienthttp.Attempts(resp)[0].Resent)
+			})
+		}
+	}
+}
+
 // §4.18a: over HTTP/2, net/http repeats what the server has not processed. It still succeeds, as one attempt, and is seen.
 func TestInDoubt_sentAgainOverHTTP2(t *testing.T) {
 	const headers, reset, settings, goAway, end = 1, 3, 4, 7, 5

@@ -22,9 +22,10 @@ type sending struct {
 
 // The progress of an attempt in Base.
 const (
-	reachedDial  uint32 = 1 + iota // Base has requested a connection
-	reachedConn                    // Base has a connection
-	reachedAgain                   // Base has requested another one, because net/http sends the request again
+	reachedDial     uint32 = 1 + iota // Base has requested a connection
+	reachedConn                       // Base has a connection
+	reachedResponse                   // a response has come, so what Base sends now is another request
+	reachedAgain                      // Base has requested another one, because net/http sends the request again
 )
 
 // begun reports whether Base has asked for a connection. A Base that hides its connections never does.
@@ -42,14 +43,17 @@ func (s *sending) onGetConn(string) {
 // gotConn notes that Base has a connection, the first or another one.
 func (s *sending) gotConn() {
 	first := s.reached.CompareAndSwap(0, reachedConn) || s.reached.CompareAndSwap(reachedDial, reachedConn)
-	if !first {
+	if !first && !s.reached.CompareAndSwap(reachedResponse, reachedConn) {
 		s.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
 	}
 }
 
 // gotResponse notes that what Base sends now is another request, such as that of a signer after the one for its token: net/http
 // sends a request again only until there is a response.
-func (s *sending) gotResponse() { s.dialed.Store(0) }
+func (s *sending) gotResponse() {
+	s.dialed.Store(0)
+	s.reached.CompareAndSwap(reachedConn, reachedResponse)
+}
 
 // isSilent reports whether the connection has delivered nothing since the attempt got it.
 func (s *sending) isSilent() bool {
