@@ -196,6 +196,31 @@ func TestRateLimit_lostResponse(t *testing.T) {
 	})
 }
 
+// §4.17: a request that lost its response is not counted again if the response to a later one has shown what is left.
+func TestRateLimit_lostResponseAfterALaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/lost" {
+				time.Sleep(5 * time.Second)
+				return nil, io.ErrUnexpectedEOF
+			}
+			return response(r, http.StatusOK, "", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "5", "X-RateLimit-Reset", "60"), nil
+		})}
+		call := func(path string) {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+			if err == nil {
+				readAll(t, resp)
+			}
+		}
+		call("/") // the quota is known now
+		go call("/lost")
+		time.Sleep(time.Second)
+		call("/")
+		time.Sleep(5 * time.Second)
+		require.EqualValues(t, 5, tr.State().Scopes[0].Quotas[0].Remaining)
+	})
+}
+
 // A server counts ten requests in ten seconds and rounds the rest down: in the last second it
 // sends "Retry-After: 0". A single client still uses the whole quota.
 func TestRateLimitRoundedDown(t *testing.T) {

@@ -74,7 +74,7 @@ func (d *dimension) learnCost(o *observation) {
 
 // gained returns what a token bucket has gained since the last observation. Its reset is when it is full.
 func (d *dimension) gained(o *observation) float64 {
-	if d.refill() == 0 && !o.end.early.After(d.end.reset) {
+	if d.refill() == 0 {
 		return 0
 	}
 	rate := float64(d.limit-o.field.Remaining) / o.end.reset.Sub(o.now).Seconds()

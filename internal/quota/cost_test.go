@@ -143,6 +143,14 @@ func TestQuota_cost(t *testing.T) {
 			q.do(400, ok, 960) // a tenth
 			q.admit(400)
 		}, 920},
+		{"a share is learned of a bucket that refills meanwhile", func(q *tokens) {
+			for range 60 { // requests take as much as the bucket gains, so the count stays
+				q.reset = time.Now().Add(6 * time.Second) // of 1,000 a minute, 100 lack
+				q.do(50, ok, 900)
+				time.Sleep(3 * time.Second)
+			}
+			q.admit(400)
+		}, 550},
 		{"an unknown cost: no share is learned from it", func(q *tokens) {
 			q.do(0, ok, 500)
 			q.do(100, ok, 400)

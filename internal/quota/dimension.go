@@ -78,7 +78,7 @@ func (d *dimension) learn(o *observation) bool {
 	if d.standing == refuted && !o.rejected {
 		return true
 	}
-	d.more = d.more || !o.rejected && (o.field.Remaining > 0 || o.field.Limit == 1)
+	d.more = d.more || o.field.Remaining > 0 || o.field.Limit == 1
 	if !d.more && !o.rejected && (o.probe || !d.since.IsZero()) { // some servers always say that nothing remains
 		d.standing = refuted
 		return true

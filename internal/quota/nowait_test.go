@@ -52,6 +52,7 @@ func TestNoWait_spendsNoShortQuota(t *testing.T) {
 		{"less than half is left: not sent", 200, quotaHeader(10, 4, 60), 0, 0, false},
 		{"requests in flight count: not sent", 200, quotaHeader(10, 5, 60), 1, 0, false},
 		{"the reset has come: sent", 200, quotaHeader(10, 4, 60), 0, 61 * time.Second, true},
+		{"nothing is left: not sent", 200, quotaHeader(10, 0, 30), 0, 0, false},
 		{"few tokens are left: not sent", 200, []string{"x-ratelimit-limit-tokens", "1000", "x-ratelimit-remaining-tokens", "400", "x-ratelimit-reset-tokens", "60s"}, 0, 0, false},
 		{"a 429: not sent", 429, nil, 0, 0, false},
 		{"a 429, 59 s later: not sent", 429, nil, 0, 59 * time.Second, false},
@@ -74,6 +75,10 @@ func TestNoWait_spendsNoShortQuota(t *testing.T) {
 			}
 			e.NoWait = false
 			require.Nil(t, e.enter(), "the call itself is sent")
+			if !row.sent {
+				inFlight := l.accounts.Peek(accountKey{scope: e.scope}).general.inflight
+				require.EqualValues(t, row.inFlight+1, inFlight, "the hedge took nothing, and gave nothing back")
+			}
 		})
 	}
 }

@@ -3,7 +3,7 @@ package quota
 // trust says whether the quota is believed.
 type trust struct {
 	standing standing
-	more     bool  // a success has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
+	more     bool  // a response has shown more than 0, or a limit of 1: without that, a 0 is believed for a window
 	claimed  bool  // the newest response says that nothing remains
 	proof    proof // that such a claim was true
 }
