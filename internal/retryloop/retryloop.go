@@ -37,10 +37,7 @@ type Hooks struct {
 // Prepare unchanged, or that of ctx if it ends a wait.
 func Run(ctx context.Context, hooks Hooks) error {
 	shadow, _ := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, "http://shadow.invalid/", nil) // no error: they are constants
-	var (
-		at       time.Time
-		prepared error
-	)
+	var at time.Time
 	loop := retryablehttp.Client{
 		HTTPClient: &http.Client{Transport: &shadowTransport{do: hooks.Do}},
 		RetryMax:   math.MaxInt32, // ShouldRetry counts
@@ -49,17 +46,11 @@ func Run(ctx context.Context, hooks Hooks) error {
 			return retry, nil
 		},
 		Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration { return time.Until(at) },
-		PrepareRetry: func(*http.Request) error {
-			prepared = hooks.Prepare()
-			return prepared
-		},
+		PrepareRetry: func(*http.Request) error { return hooks.Prepare() },
 		ErrorHandler: func(_ *http.Response, err error, _ int) (*http.Response, error) { return nil, err },
 	}
 	resp, err := loop.Do(shadow)
-	switch {
-	case prepared != nil:
-		return prepared
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	return resp.Body.Close()
