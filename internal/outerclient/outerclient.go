@@ -35,14 +35,10 @@ const (
 // OwnsRetries reports whether an outer SDK owns the retries of the request: it makes more than one
 // attempt, or this attempt is not its first.
 func OwnsRetries(h http.Header) bool {
-	if value := field.Value(h, awsAttempts); value != "" && max(fieldNumber(value, "; ", "max="), fieldNumber(value, "; ", "attempt=")) > 1 {
-		return true
-	}
-	if value := field.Value(h, stainlessRetries); value != "" && fieldNumber(value, " ", "") > 0 {
-		return true
-	}
-	value := field.Value(h, googleClient)
-	return value != "" && fieldNumber(value, " ", googleAttempt) > 1
+	aws := field.Value(h, awsAttempts)
+	return max(fieldNumber(aws, "; ", "max="), fieldNumber(aws, "; ", "attempt=")) > 1 ||
+		fieldNumber(field.Value(h, stainlessRetries), " ", "") > 0 ||
+		fieldNumber(field.Value(h, googleClient), " ", googleAttempt) > 1
 }
 
 // MayRetry reports whether the outer client is known to retry without a count of its retries:
@@ -72,6 +68,9 @@ func fieldValue(value, separator, prefix string) string {
 
 // fieldNumber returns fieldValue as a number, or 0.
 func fieldNumber(value, separator, prefix string) int {
+	if value == "" { // as in nearly all requests: an error of Atoi would be allocated
+		return 0
+	}
 	n, err := strconv.Atoi(fieldValue(value, separator, prefix))
 	if err != nil {
 		return 0

@@ -87,8 +87,8 @@ func (m *Map[K, V]) Peek(key K) *V {
 // twice.
 func (m *Map[K, V]) All(f func(K, *V) bool) {
 	m.index.Range(func(_, v any) bool {
-		e, ok := v.(*entry[K, V])
-		return ok && f(e.key, &e.value)
+		e, _ := v.(*entry[K, V])
+		return f(e.key, &e.value)
 	})
 }
 
