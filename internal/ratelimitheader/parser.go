@@ -30,7 +30,7 @@ const (
 
 // chooseLine chooses the line with the least left: a server may write two windows in two lines of each field.
 func (p *parser) chooseLine(m meaning, lines []string) {
-	if m.part != partRemaining || len(lines) < 2 {
+	if m.part != partRemaining {
 		return
 	}
 	q, least := p.quota(m.name, false), int64(math.MaxInt64)

@@ -108,7 +108,7 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 	var buffer [MaxDimensions]string // nearly always enough
 	names := buffer[:0]
 	for name := range h {
-		if mayLimit(name) && len(names) <= 2*MaxDimensions {
+		if mayLimit(name) {
 			names = append(names, name)
 		}
 	}
