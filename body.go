@@ -195,6 +195,16 @@ func (b *watchedBody) failedItself() bool {
 	return b.failed
 }
 
+// isTouched reports whether Base has begun to read the body, or has closed it.
+func (b *watchedBody) isTouched() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closing || b.read > 0
+}
+
 func (b *watchedBody) isWhole() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

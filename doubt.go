@@ -60,8 +60,14 @@ func (a *attempt) mayRepeatUnseen() bool {
 	return !a.call.native && (standard || older)
 }
 
-// repeatBody is GetBody of a request that net/http may send again by itself, on a Base that may hide its connections too.
+// repeatBody is GetBody of a request that net/http may send again by itself, on a Base that may hide its connections too. As long as
+// the request has no connection and nothing has touched its body, the caller is a signer, for example, that hashes a copy. It gets
+// what it would get without a Transport.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
+	if a.sending.reached.Load() != reachedConn && !a.upload.isTouched() {
+		a.sending.copied.Store(true)
+		return a.call.request.GetBody()
+	}
 	a.sending.reached.Store(reachedAgain)
 	body, err := a.newBody()
 	if err != nil {

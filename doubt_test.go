@@ -169,6 +169,14 @@ func TestInDoubt_signers(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		return resp.Body.Close()
 	})
+	hash := signing(func(_ http.RoundTripper, req *http.Request) error {
+		body, err := req.GetBody()
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, body)
+		return body.Close()
+	})
 	for _, row := range []struct {
 		name    string
 		wrap    func(http.RoundTripper) http.RoundTripper
@@ -177,6 +185,8 @@ func TestInDoubt_signers(t *testing.T) {
 		inDoubt bool
 	}{
 		{"a token, 402: the result", token, []string{declined}, 402, false},
+		{"a hash of the body, 402: the result", hash, []string{declined}, 402, false},
+		{"a hash of the body, sent again, 402: in doubt", hash, []string{cut, declined}, 402, true},
 		{"a token, 429: no work", token, []string{raw("429 Too Many Requests")}, 429, false},
 		{"a token, 503 that says that nothing was executed", token, []string{raw("503 Service Unavailable", "Request-Executed: ?0")}, 503, false},
 		{"a token, sent again, 402: in doubt", token, []string{cut, declined}, 402, true},

@@ -13,6 +13,7 @@ import (
 type sending struct {
 	hooks   atomic.Pointer[httptrace.ClientTrace] // of the request; nil: Base has not asked for them
 	reached atomic.Uint32                         // how far Base came: reachedDial and so on
+	copied  atomic.Bool                           // Base has asked for a copy of the body
 	dialed  atomic.Uint32                         // new connections that Base got for the attempt since its last response
 
 	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
@@ -31,8 +32,12 @@ const (
 // begun reports whether Base has asked for a connection. A Base that hides its connections never does.
 func (s *sending) begun() bool { return s.reached.Load() != 0 }
 
-// resent reports whether net/http has sent the request again by itself.
-func (s *sending) resent() bool { return s.reached.Load() == reachedAgain }
+// resent reports whether net/http has sent the request again by itself. It asks for another body then, as a signer does, and of a Base
+// that hides its connections nothing else is known.
+func (s *sending) resent() bool {
+	reached := s.reached.Load()
+	return reached == reachedAgain || reached == 0 && s.copied.Load()
+}
 
 func (s *sending) onGetConn(string) {
 	if !s.reached.CompareAndSwap(0, reachedDial) {

@@ -45,7 +45,7 @@ func Run(ctx context.Context, hooks Hooks) error {
 			at, retry = hooks.ShouldRetry()
 			return retry, nil
 		},
-		Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration { return time.Until(at) },
+		Backoff:      func(time.Duration, time.Duration, int, *http.Response) time.Duration { return time.Until(at) },
 		PrepareRetry: func(*http.Request) error { return hooks.Prepare() },
 		ErrorHandler: func(_ *http.Response, err error, _ int) (*http.Response, error) { return nil, err },
 	}
