@@ -68,7 +68,9 @@ func (a *attempt) repeatBody() (io.ReadCloser, error) {
 		a.sending.copied.Store(true)
 		return a.call.request.GetBody()
 	}
-	a.sending.reached.Store(reachedAgain)
+	if a.sending.reached.Load() != reachedResponse { // after a 401, for example, Base sends another request, with credentials
+		a.sending.reached.Store(reachedAgain)
+	}
 	body, err := a.newBody()
 	if err != nil {
 		return nil, err

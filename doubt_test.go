@@ -177,6 +177,21 @@ func TestInDoubt_signers(t *testing.T) {
 		_, _ = io.Copy(io.Discard, body)
 		return body.Close()
 	})
+	challenged := func(base http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if err != nil || resp.StatusCode != http.StatusUnauthorized {
+				return resp, err
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			again := req.Clone(req.Context())
+			if again.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+			return base.RoundTrip(again)
+		})
+	}
 	for _, row := range []struct {
 		name    string
 		wrap    func(http.RoundTripper) http.RoundTripper
@@ -184,6 +199,8 @@ func TestInDoubt_signers(t *testing.T) {
 		status  int
 		inDoubt bool
 	}{
+		{"a 401 that is answered with credentials, 402: the result", challenged, []string{raw("401 Unauthorized"), declined}, 402, false},
+		{"a 401 that is answered with credentials, sent again, 402: in doubt", challenged, []string{raw("401 Unauthorized"), cut, declined}, 402, true},
 		{"a token, 402: the result", token, []string{declined}, 402, false},
 		{"a hash of the body, 402: the result", hash, []string{declined}, 402, false},
 		{"a hash of the body, sent again, 402: in doubt", hash, []string{cut, declined}, 402, true},
