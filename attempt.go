@@ -38,8 +38,8 @@ type attempt struct {
 	sending sending
 	permits permits
 	timers  attemptTimers
-	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
-	upload  *watchedBody // its request body; nil: it is not watched
+	hedged  *hedgedCall                 // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
+	upload  atomic.Pointer[watchedBody] // its request body; nil: it is not watched
 	body    responseBody
 }
 

@@ -47,7 +47,7 @@ var errBodyInUse = neterr.New("another attempt still reads the request body, and
 // (RFC 9110 section 10.1.1).
 func (a *attempt) wasCutOff() bool {
 	sent := a.came == outcome.Broken && a.report.work != outcome.NotSent
-	return sent && a.call.longUpload() && !a.upload.isWhole()
+	return sent && a.call.longUpload() && !a.upload.Load().isWhole()
 }
 
 // addedExpect reports whether the attempt has asked before it sent its body, although the caller has not: see wasCutOff.
@@ -55,13 +55,18 @@ func (a *attempt) addedExpect() bool {
 	return a.request.Header["Expect"] != nil && a.call.header["Expect"] == nil
 }
 
-// newBody calls GetBody. Many SDKs rewind one reader in GetBody, so it is not called while another attempt may read the
+// newBody returns a body for another request. Many SDKs rewind one reader in GetBody, so it is not called while another attempt may read the
 // body: the server would store a mixture of both.
 func (a *attempt) newBody() (io.ReadCloser, error) {
 	if !a.call.bodyEnded(a.isCopy()) {
 		return nil, errBodyInUse
 	}
-	body, err := a.call.request.GetBody()
+	return a.call.copyBody()
+}
+
+// copyBody calls GetBody.
+func (c *call) copyBody() (io.ReadCloser, error) {
+	body, err := c.request.GetBody()
 	if err == nil && (body == nil || body == http.NoBody) {
 		err = neterr.New("returned no body")
 	}
@@ -101,10 +106,17 @@ func (a *attempt) watch(body io.ReadCloser) io.ReadCloser {
 		return body
 	}
 	watched := &watchedBody{ReadCloser: body, attempt: a}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.body, a.upload = watched, watched
+	a.uploads(watched)
 	return watched
+}
+
+// uploads notes which body Base sends: the one that it has begun to read last. A signer reads a copy before it sends the body, and
+// another Base sends the copy.
+func (a *attempt) uploads(body *watchedBody) {
+	a.upload.Store(body)
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.call.body = body
 }
 
 func (f *facts) longUpload() bool {
@@ -230,6 +242,9 @@ func (b *watchedBody) begin() bool {
 	if b.closing {
 		return false // an earlier Read may still be in flight
 	}
+	if b.read == 0 {
+		b.attempt.uploads(b)
+	}
 	b.reading = true
 	return true
 }
@@ -283,7 +298,7 @@ func (b *watchedBody) goesOn() bool {
 // endResponse ends the attempt after its response. Over HTTP/2 a server may respond before it has read the request body, and
 // then read on, so an upload in progress is not cut off.
 func (a *attempt) endResponse() {
-	if a.upload == nil || !a.upload.goesOn() {
+	if upload := a.upload.Load(); upload == nil || !upload.goesOn() {
 		a.release()
 	}
 }

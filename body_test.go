@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -808,4 +809,65 @@ func (b *slowSource) Read(p []byte) (int, error) {
 func (b *slowSource) Close() error {
 	time.Sleep(b.closes)
 	return nil
+}
+
+// §4.4: a Base may hash a copy of the body, or send the copy in place of the body. Each attempt sends all of it, and does not time
+// out while it makes progress.
+func TestBody_copies(t *testing.T) {
+	content := strings.Repeat("charge", 20_000)
+	hashes := func(t *testing.T, req *http.Request) *http.Request {
+		body, err := req.GetBody()
+		require.NoError(t, err)
+		readAndClose(body)
+		return req
+	}
+	sendsCopy := func(t *testing.T, req *http.Request) *http.Request {
+		require.NoError(t, req.Body.Close())
+		clone := req.Clone(req.Context())
+		body, err := req.GetBody()
+		require.NoError(t, err)
+		clone.Body = body
+		return clone
+	}
+	reader := strings.NewReader(content)
+	for _, row := range []struct {
+		name    string
+		sign    func(*testing.T, *http.Request) *http.Request
+		getBody func() (io.ReadCloser, error) // nil: that of http.NewRequest
+	}{
+		{"hashes", hashes, nil},
+		{"hashes, new readers", hashes, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }},
+		{"sends the copy", sendsCopy, nil},
+		{"sends the copy, one reader that is rewound", sendsCopy, func() (io.ReadCloser, error) {
+			_, err := reader.Seek(0, io.SeekStart)
+			return io.NopCloser(reader), err
+		}},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var got []string
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+				req = row.sign(t, req)
+				body, part := strings.Builder{}, make([]byte, 20_000)
+				for ended := false; !ended; time.Sleep(300 * time.Millisecond) { // slower than AttemptTimeout
+					n, err := req.Body.Read(part)
+					body.Write(part[:n])
+					ended = err != nil
+				}
+				require.NoError(t, errors.Join(req.Body.Close(), req.Context().Err()))
+				if got = append(got, body.String()); len(got) < 3 {
+					return response(req, http.StatusServiceUnavailable, ""), nil
+				}
+				return response(req, http.StatusCreated, ""), nil
+			})}
+			req := newRequest(t, http.MethodPost, "http://api.test/", content)
+			if row.getBody != nil {
+				req.GetBody = row.getBody
+			}
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusCreated, resp.StatusCode)
+			readAll(t, resp)
+			require.Equal(t, []string{content, content, content}, got)
+		})
+	}
 }

@@ -102,7 +102,7 @@ func (a *attempt) cameWith(err error) (outcome.Came, outcome.Signs) {
 		return outcome.InnerLimit, 0
 	case errors.Is(err, errBrokenBase):
 		return outcome.Invalid, 0
-	case a.upload.failedItself():
+	case a.upload.Load().failedItself():
 		// Base may wrap the error of the body so that it looks like one of the network.
 		return outcome.OwnBody, 0
 	}

@@ -64,14 +64,15 @@ func (a *attempt) mayRepeatUnseen() bool {
 // the request has no connection and nothing has touched its body, the caller is a signer, for example, that hashes a copy. It gets
 // what it would get without a Transport.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
-	if a.sending.reached.Load() != reachedConn && !a.upload.isTouched() {
+	getBody := a.newBody
+	switch reached := a.sending.reached.Load(); {
+	case reached != reachedConn && !a.upload.Load().isTouched():
 		a.sending.copied.Store(true)
-		return a.call.request.GetBody()
-	}
-	if a.sending.reached.Load() != reachedResponse { // after a 401, for example, Base sends another request, with credentials
+		getBody = a.call.copyBody
+	case reached != reachedResponse: // after a 401, for example, Base sends another request, with credentials
 		a.sending.reached.Store(reachedAgain)
 	}
-	body, err := a.newBody()
+	body, err := getBody()
 	if err != nil {
 		return nil, err
 	}

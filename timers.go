@@ -183,7 +183,7 @@ func (a *attempt) due() (event timerEvent) {
 		return nothing
 	}
 	age := time.Since(a.report.Start)
-	idle := age - a.upload.progressAt()
+	idle := age - a.upload.Load().progressAt()
 	switch {
 	case t.cut > 0 && idle >= t.cut:
 		// First, because an attempt that is over needs no copy.
